@@ -1,0 +1,31 @@
+//! What every tenure backend is tested with: a clock that tests drive, a wrapper that loses replies, and
+//! the conformance suite.
+//!
+//! The suite is the `# Behaviour` lists of [`tenure::backend::Backend`], word for word: each bullet is one
+//! `async fn` in [`conformance`](mod@conformance). A backend takes part with one line:
+//!
+//! ```ignore
+//! tenure_testkit::conformance!(memory, memory_store);
+//! ```
+//!
+//! where `memory_store` is an `async fn() -> Store` (or `Option<Store>`, if its server may be missing). That
+//! expands to one named test for each case, `memory::a_free_name_is_granted_at_once`, and the same case
+//! over [`Unreliable`], `memory::unreliable::a_free_name_is_granted_at_once`.
+
+// This is test code: a broken expectation is a failed test, and says so best where it broke.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cases;
+mod client;
+mod clock;
+pub mod conformance;
+mod fixture;
+mod run;
+mod unreliable;
+
+pub use cases::{CASES, Case};
+pub use client::Client;
+pub use clock::ManualClock;
+pub use fixture::{Fixture, Store};
+pub use run::{SEEDS_PER_CASE, run, run_unreliable};
+pub use unreliable::{Faults, Unreliable};

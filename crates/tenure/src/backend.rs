@@ -1,0 +1,415 @@
+//! The contract between the engine and a store.
+//!
+//! A backend is small: it keeps queues of claims ([`machine`](crate::machine)) somewhere, answers for
+//! them, and tells a waiting client when its claim is granted. Refusals are values; `Err` means that we
+//! could not ask, or cannot know. Everything users enjoy (waiting, renewing, stopping lost work, handing
+//! over in memory) is the engine's and written once.
+//!
+//! The `# Behaviour` lists of [`Backend`]'s methods are word for word the cases of the conformance suite
+//! in `tenure-testkit`: each bullet is a test that every backend passes, also when replies fail or never
+//! come.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::{Loss, Result};
+use crate::machine::{Grant, NameView, Outcome};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+pub use crate::machine::{ClaimRequest, Place, Refusal, Shape, Standing};
+
+/// A call to a store under way. It owns what it needs, so that it can be finished by another task than
+/// the one that began it.
+pub type Call<T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'static>>;
+
+/// An answer, and the moment from which the claim's ttl surely counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// What the store answered.
+    pub value: T,
+    /// A clock reading from before the request was sent (on stores that keep a lease or session alive
+    /// for the claim: from before its last counted renewal).
+    pub counted_from: Moment,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// It is in the queue, holding or waiting.
+    Stands(Standing),
+    /// Somebody else holds it, and the claim was not to wait.
+    Busy(Place),
+    /// It can never be granted beside the live claims of this name.
+    Refused(Refusal),
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// It lives for another ttl; how it stands.
+    Stands(Standing),
+    /// The store does not have the claim.
+    Gone,
+    /// The claim was broken.
+    Broken {
+        /// Who broke it.
+        by: Arc<str>,
+        /// Why.
+        reason: Arc<str>,
+    },
+}
+
+/// The answer to a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It was ended by this request.
+    Yes,
+    /// The store does not have the claim.
+    NotFound,
+    /// The claim had been broken.
+    Broken {
+        /// Who broke it.
+        by: Arc<str>,
+        /// Why.
+        reason: Arc<str>,
+    },
+}
+
+/// The answer to a request for the next block of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// The claim holds, with this block.
+    Given(Grant),
+    /// The claim was ended because others wait; this is the next task's claim.
+    Moved(Standing),
+    /// The store has neither claim.
+    Gone,
+    /// The claim was broken.
+    Broken {
+        /// Who broke it.
+        by: Arc<str>,
+        /// Why.
+        reason: Arc<str>,
+    },
+}
+
+/// A claim to renew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewRequest {
+    /// The name.
+    pub name: Name,
+    /// The claim.
+    pub id: ClaimId,
+    /// For how long; a shorter ttl than it has keeps the longer one.
+    pub ttl: Duration,
+}
+
+/// What a backend tells its client without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A waiting claim of this client was granted.
+    Granted {
+        /// Which.
+        id: ClaimId,
+        /// What it was given.
+        grant: Grant,
+        /// The number the store gave it at its append.
+        number: u64,
+    },
+    /// A claim of this client was ended by somebody else.
+    Ended {
+        /// Which.
+        id: ClaimId,
+        /// How.
+        loss: Loss,
+    },
+    /// Events may have been missed: ask for every claim now.
+    Resubscribed,
+}
+
+/// Where a backend delivers its [`Event`]s. Called from any thread; never blocks; never calls back
+/// into the backend.
+pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// What a store can do beyond excluding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Claims wait in the store, in order; without it the engine asks again and again.
+    pub queue: bool,
+    /// Grants carry fencing tokens.
+    pub tokens: bool,
+    /// Tokens can be reserved in blocks, so that tasks of one process may hand over in memory.
+    pub blocks: bool,
+    /// Shared claims.
+    pub shared: bool,
+    /// Permits.
+    pub permits: bool,
+    /// An owner that holds may re-enter.
+    pub sessions: bool,
+    /// The shortest ttl it keeps.
+    pub ttl_min: Duration,
+    /// The longest ttl it keeps.
+    pub ttl_max: Duration,
+}
+
+impl Capabilities {
+    /// Everything, with tenure's own limits of the ttl.
+    pub const ALL: Self = Self {
+        queue: true,
+        tokens: true,
+        blocks: true,
+        shared: true,
+        permits: true,
+        sessions: true,
+        ttl_min: crate::TTL_MIN,
+        ttl_max: crate::TTL_MAX,
+    };
+
+    /// The same without a queue: the engine then polls.
+    #[must_use]
+    pub fn without_queue(mut self) -> Self {
+        self.queue = false;
+        self.blocks = false;
+        self
+    }
+}
+
+/// What a store's locks and tokens survive, readable at run time.
+///
+/// Each line says what happens to exclusion and to tokens when that fault strikes. `Kept` means: no two
+/// leases are valid at once, under the assumptions the backend's page names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Guarantees {
+    /// The store, as in its URL's scheme.
+    pub store: &'static str,
+    /// Whose clock decides when a claim dies.
+    pub time: &'static str,
+    /// A client crashes: its claims end one ttl later at the latest.
+    pub client_crash: Survival,
+    /// A client is paused past its deadline: it is told at once when it wakes, and its token is stale.
+    pub client_pause: Survival,
+    /// The store's process crashes and comes back.
+    pub store_crash: Survival,
+    /// The store fails over to a replica.
+    pub failover: Survival,
+    /// The network splits.
+    pub partition: Survival,
+    /// The store's wall clock steps.
+    pub clock_step: Survival,
+    /// When tokens keep growing.
+    pub tokens: &'static str,
+}
+
+/// What a fault does to locks that are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Survival {
+    /// Exclusion holds.
+    Kept,
+    /// Exclusion holds, since every claim ends.
+    ClaimsEnd,
+    /// Two leases may be valid at once: only the token protects the resource.
+    FencedOnly,
+    /// Cannot happen with this store.
+    Never,
+}
+
+impl fmt::Display for Survival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kept => "kept",
+            Self::ClaimsEnd => "claims end",
+            Self::FencedOnly => "only the token protects",
+            Self::Never => "cannot happen",
+        })
+    }
+}
+
+/// One client's access to a store.
+///
+/// # Behaviour
+///
+/// - tokens strictly increase from holder to holder
+/// - an expired claim never blocks the next one
+/// - a claim that nobody renews ends at its ttl
+/// - names are independent of each other
+/// - any printable name works
+/// - eight clients at once never hold together
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What the store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What its locks survive.
+    fn guarantees(&self) -> Guarantees;
+
+    /// The store's URL without a password, for messages.
+    fn url(&self) -> &str;
+
+    /// Sets where events go. Called once, before any claim.
+    fn listen(&self, listener: Listener);
+
+    /// Appends a claim, or answers for it again and renews it.
+    ///
+    /// # Behaviour
+    ///
+    /// - a free name is granted at once
+    /// - a held name is busy for a claim that does not wait
+    /// - a busy claim leaves nothing behind
+    /// - a claim that waits is told its place and who holds
+    /// - waiting claims are granted in the order they came
+    /// - the same claim id again answers the same grant and renews it
+    /// - the same claim id again keeps its place in the queue
+    /// - shared claims hold together and exclude exclusive ones
+    /// - a reader behind a waiting writer waits
+    /// - permits hold together up to their number
+    /// - another number of permits is refused with both named
+    /// - permits and another shape do not mix
+    /// - an owner that holds re-enters with the same token past any waiter
+    /// - a re entered holding ends with its last claim
+    /// - shared within exclusive stays exclusive until the exclusive claim ends
+    /// - exclusive within shared is refused
+    /// - permits within permits of one owner are refused
+    /// - re entry only is refused unless the owner holds with that token
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
+    fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>>;
+
+    /// Renews claims, waiting or holding; one answer for each, in order. `fresh` asks not to share a
+    /// connection with earlier calls, one of which may hang.
+    ///
+    /// # Behaviour
+    ///
+    /// - a renewal keeps a claim alive beyond its first ttl
+    /// - a renewal keeps a waiting claim in its place
+    /// - a renewal answers that a waiting claim holds by now
+    /// - a shorter ttl keeps the longer one
+    /// - a renewal of a claim the store lacks answers gone and puts nothing back
+    /// - a batch answers for each claim in order
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a renewal that arrives late only lengthens a live claim.
+    fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>>;
+
+    /// Ends a claim, waiting or holding; with `number`, only if the store gave it that number.
+    ///
+    /// # Behaviour
+    ///
+    /// - a release grants the next claim and its client hears of it
+    /// - a release ends only its own claim
+    /// - a repeated release changes nothing
+    /// - a release of a waiting claim gives up its place
+    /// - a release with another number changes nothing
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
+    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released>;
+
+    /// Asks for the block of tokens after the one that ends with `block_end`, for the claim `id`. Only
+    /// called where [`Capabilities::blocks`].
+    ///
+    /// # Behaviour
+    ///
+    /// - a block reserves tokens that nobody else is given
+    /// - the next block is given while nobody waits
+    /// - the next block is the release when somebody waits
+    /// - a next block request that names another block changes nothing
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: repeat the same request and the answer is the same.
+    fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>>;
+
+    /// Ends all holders' claims, or one owner's; answers how many claims ended.
+    ///
+    /// # Behaviour
+    ///
+    /// - a break ends the holder and the next token is higher
+    /// - a broken holder is told who and why
+    /// - a break of one owner leaves the others
+    /// - a break of a free name ends nothing
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: look with [`inspect`](Self::inspect).
+    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize>;
+
+    /// Who holds a name and who waits for it.
+    ///
+    /// # Behaviour
+    ///
+    /// - inspect shows holders and waiters in order
+    /// - inspect of a free name is empty
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn inspect(&self, name: &Name) -> Call<NameView>;
+
+    /// Names in use that begin with `prefix`, in byte order, after `after`, at most `limit`.
+    ///
+    /// # Behaviour
+    ///
+    /// - a scan lists names in use by prefix in pages
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>>;
+}
+
+/// Shortens the mapping of [`Outcome`]s where a store runs the machine itself.
+pub(crate) mod outcome {
+    use super::{Block, Claimed, Outcome, Released, Renewed};
+
+    /// An outcome the machine cannot answer to this operation; answered as "not there".
+    pub(crate) fn claimed(outcome: Outcome) -> Claimed {
+        match outcome {
+            Outcome::Stands(standing) | Outcome::Moved(standing) => Claimed::Stands(standing),
+            Outcome::Busy(place) => Claimed::Busy(place),
+            Outcome::Refused(refusal) => Claimed::Refused(refusal),
+            _ => Claimed::Refused(super::Refusal::NotHeld),
+        }
+    }
+
+    pub(crate) fn renewed(outcome: Outcome) -> Renewed {
+        match outcome {
+            Outcome::Stands(standing) | Outcome::Moved(standing) => Renewed::Stands(standing),
+            Outcome::Broken(mark) => Renewed::Broken { by: mark.by, reason: mark.reason },
+            _ => Renewed::Gone,
+        }
+    }
+
+    pub(crate) fn released(outcome: Outcome) -> Released {
+        match outcome {
+            Outcome::Released => Released::Yes,
+            Outcome::Broken(mark) => Released::Broken { by: mark.by, reason: mark.reason },
+            _ => Released::NotFound,
+        }
+    }
+
+    pub(crate) fn block(outcome: Outcome) -> Block {
+        match outcome {
+            Outcome::Stands(standing) => standing.state.map_or(Block::Gone, Block::Given),
+            Outcome::Moved(standing) => Block::Moved(standing),
+            Outcome::Broken(mark) => Block::Broken { by: mark.by, reason: mark.reason },
+            _ => Block::Gone,
+        }
+    }
+
+    pub(crate) fn evicted(outcome: &Outcome) -> usize {
+        if let Outcome::Evicted(evicted) = outcome { evicted.len() } else { 0 }
+    }
+}

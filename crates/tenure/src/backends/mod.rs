@@ -1,0 +1,5 @@
+//! The stores. Each is a cargo feature; memory is always on.
+
+pub mod memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub mod sqlite;

@@ -1,0 +1,215 @@
+//! The thread that owns the file: jobs that are pending at the same moment share one transaction.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::error::{at_commit, before_commit, unreadable};
+use super::inbox::{Inbox, News, Post};
+use super::{place, schema};
+use crate::clock::{Clock, Moment};
+use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::machine::{Applied, NameView, Op, Outcome, Queue, apply_reaching};
+use crate::name::Name;
+
+/// The most jobs in one transaction.
+const JOBS_MAX: usize = 64;
+/// How many transactions pass between two looks for dead names.
+const SWEEP_EVERY: u32 = 256;
+
+type Reply<T> = oneshot::Sender<Result<T>>;
+
+pub(super) enum Job {
+    Apply { ops: Vec<(Name, Op)>, reply: Reply<Vec<Outcome>> },
+    Inspect { name: Name, reply: Reply<NameView> },
+    Scan { prefix: String, after: Option<Name>, limit: usize, reply: Reply<Vec<NameView>> },
+}
+
+pub(super) struct Worker {
+    connection: Connection,
+    clock: Arc<dyn Clock>,
+    post: Post,
+    transactions: u32,
+}
+
+impl Worker {
+    /// Opens the store: the worker, its client's inbox, and the store's URL.
+    pub(super) fn open(path: PathBuf, clock: Arc<dyn Clock>) -> Result<(Self, Inbox, String)> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
+            Error::new(ErrorKind::Store, "the embedded store needs the machine's boot id from /proc").because(error)
+        })?;
+        let path = place::settle(path)?;
+        let url = format!("sqlite:{}", path.display());
+        let open = || -> Result<_> {
+            let connection = schema::open(&path, boot.trim())?;
+            let inbox = Inbox::open(&path)?;
+            Ok((connection, inbox))
+        };
+        let (connection, inbox) = open().map_err(|error| error.in_store(url.clone()))?;
+        let post = inbox.post();
+        // Looks for dead names with the first transaction.
+        Ok((Self { connection, clock, post, transactions: SWEEP_EVERY }, inbox, url))
+    }
+
+    /// Works until every sender is gone.
+    pub(super) fn run(mut self, queue: &mpsc::Receiver<Job>) {
+        while let Ok(first) = queue.recv() {
+            let mut writes = Vec::new();
+            let mut next = Some(first);
+            while let Some(job) = next {
+                match job {
+                    Job::Apply { ops, reply } => writes.push((ops, reply)),
+                    Job::Inspect { name, reply } => drop(reply.send(self.inspect(&name))),
+                    Job::Scan { prefix, after, limit, reply } => {
+                        drop(reply.send(self.scan(&prefix, after.as_ref(), limit)));
+                    }
+                }
+                next = if writes.len() < JOBS_MAX { queue.try_recv().ok() } else { None };
+            }
+            if !writes.is_empty() {
+                self.write(writes);
+            }
+        }
+    }
+
+    fn write(&mut self, jobs: Vec<(Vec<(Name, Op)>, Reply<Vec<Outcome>>)>) {
+        let (work, replies): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
+        let mut news = News::default();
+        match self.transact(&work, &mut news) {
+            Ok(outcomes) => {
+                // The news first: somebody waits for it, while the one who asked has its answer at hand.
+                self.post.deliver(news);
+                for (reply, outcomes) in replies.into_iter().zip(outcomes) {
+                    drop(reply.send(Ok(outcomes)));
+                }
+            }
+            Err(error) => {
+                for reply in replies {
+                    drop(reply.send(Err(again(&error))));
+                }
+            }
+        }
+    }
+
+    fn transact(&mut self, work: &[Vec<(Name, Op)>], news: &mut News) -> Result<Vec<Vec<Outcome>>> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(before_commit)?;
+        // Read once the file is ours: waiting for it takes time.
+        let now = self.clock.now();
+        let floor = self.clock.wall_micros();
+        let forgotten_before = schema::forgotten(&transaction)?;
+        let mut forgotten = forgotten_before;
+        let mut outcomes = Vec::with_capacity(work.len());
+        for ops in work {
+            let mut answers = Vec::with_capacity(ops.len());
+            for (name, op) in ops {
+                let applied = apply_row(&transaction, name, op, now, floor, &mut forgotten, |inbox| {
+                    news.hears(&self.post, inbox)
+                })?;
+                news.note(&applied, op);
+                answers.push(applied.outcome);
+            }
+            outcomes.push(answers);
+        }
+        self.transactions += 1;
+        if self.transactions >= SWEEP_EVERY {
+            self.transactions = 0;
+            schema::forget_dead(&transaction, now, &mut forgotten)?;
+        }
+        if forgotten != forgotten_before {
+            schema::set_forgotten(&transaction, forgotten)?;
+        }
+        transaction.commit().map_err(at_commit)?;
+        Ok(outcomes)
+    }
+
+    fn inspect(&self, name: &Name) -> Result<NameView> {
+        let now = self.clock.now();
+        Ok(match read(&self.connection, name)? {
+            Some((queue, _)) => NameView::of(name.clone(), &queue, now),
+            None => NameView::free(name.clone()),
+        })
+    }
+
+    fn scan(&self, prefix: &str, after: Option<&Name>, limit: usize) -> Result<Vec<NameView>> {
+        let now = self.clock.now();
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT name, queue FROM names WHERE name >= ?1 AND name > ?2 ORDER BY name")
+            .map_err(before_commit)?;
+        let mut rows = statement.query((prefix, after.map_or("", |name| name.as_str()))).map_err(before_commit)?;
+        let mut views = Vec::new();
+        while let Some(row) = rows.next().map_err(before_commit)? {
+            let name: String = row.get(0).map_err(before_commit)?;
+            if !name.starts_with(prefix) || views.len() >= limit {
+                break;
+            }
+            let queue: String = row.get(1).map_err(before_commit)?;
+            let queue: Queue = serde_json::from_str(&queue).map_err(|error| unreadable(&name, error))?;
+            let view = NameView::of(Name::new(&name)?, &queue, now);
+            if !view.is_free() {
+                views.push(view);
+            }
+        }
+        Ok(views)
+    }
+}
+
+/// Reads a name's queue, and its text as it stands in the file.
+fn read(connection: &Connection, name: &Name) -> Result<Option<(Queue, String)>> {
+    let mut statement = connection.prepare_cached("SELECT queue FROM names WHERE name = ?1").map_err(before_commit)?;
+    let text: Option<String> =
+        statement.query_row([name.as_str()], |row| row.get(0)).optional().map_err(before_commit)?;
+    let Some(text) = text else { return Ok(None) };
+    let queue = serde_json::from_str(&text).map_err(|error| unreadable(name.as_str(), error))?;
+    Ok(Some((queue, text)))
+}
+
+/// Runs the machine on one row.
+fn apply_row(
+    connection: &Connection,
+    name: &Name,
+    op: &Op,
+    now: Moment,
+    floor: u64,
+    forgotten: &mut u64,
+    mut hears: impl FnMut(&Arc<str>) -> bool,
+) -> Result<Applied> {
+    let (mut queue, before) = match read(connection, name)? {
+        Some((queue, text)) => (queue, Some(text)),
+        None => (Queue::new(*forgotten), None),
+    };
+    let applied = apply_reaching(&mut queue, op, now, floor, |claim| hears(&claim.inbox));
+    if queue.is_idle() {
+        if before.is_some() {
+            *forgotten = (*forgotten).max(queue.high_water());
+            let mut delete = connection.prepare_cached("DELETE FROM names WHERE name = ?1").map_err(before_commit)?;
+            delete.execute([name.as_str()]).map_err(before_commit)?;
+        }
+        return Ok(applied);
+    }
+    let text = serde_json::to_string(&queue).map_err(|error| unreadable(name.as_str(), error))?;
+    if before.as_ref() != Some(&text) {
+        let mut put = connection
+            .prepare_cached(
+                "INSERT INTO names VALUES (?1, ?2, ?3)
+                 ON CONFLICT DO UPDATE SET queue = excluded.queue, dead_at = excluded.dead_at",
+            )
+            .map_err(before_commit)?;
+        let dead_at = i64::try_from(queue.dead_at().as_micros()).unwrap_or(i64::MAX);
+        put.execute((name.as_str(), &text, dead_at)).map_err(before_commit)?;
+    }
+    Ok(applied)
+}
+
+/// The same error for each of the jobs that shared a transaction.
+fn again(error: &Error) -> Error {
+    let copy = Error::new(error.kind(), error.to_string());
+    match error.certainty() {
+        Certainty::NotApplied => copy.with_certainty(Certainty::NotApplied),
+        Certainty::Unknown => copy.with_certainty(Certainty::Unknown),
+    }
+}

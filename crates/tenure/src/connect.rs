@@ -1,0 +1,113 @@
+//! One URL picks the store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::backends::memory::MemoryStore;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result, Step};
+
+/// Schemes of stores that exist, and the cargo feature each needs.
+const KNOWN: &[(&str, &str)] = &[
+    ("memory", "always there"),
+    ("sqlite", "sqlite"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("redis+sentinel", "redis"),
+    ("redis+cluster", "redis"),
+    ("redlock", "redlock"),
+    ("etcd", "etcd"),
+    ("zookeeper", "zookeeper"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
+];
+
+/// Opens the store a URL names.
+pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>> {
+    let invalid = |problem: String| Error::new(ErrorKind::Invalid, problem).at(Step::Connect);
+    let shown = redacted(url);
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(invalid(format!("{shown:?} is not a store's URL: expected {}", examples())));
+    };
+    let Some((_, feature)) = KNOWN.iter().find(|(known, _)| *known == scheme) else {
+        return Err(invalid(format!("{shown:?} names the unknown store {scheme:?}: expected {}", examples())));
+    };
+    let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
+    if let Some(option) = options.split('&').find(|option| !option.is_empty()) {
+        let option = option.split_once('=').map_or(option, |(key, _)| key);
+        return Err(invalid(format!("{shown:?} has the unknown option {option:?}: {scheme}: takes none")));
+    }
+    match scheme {
+        "memory" if location.is_empty() => Ok(Arc::new(MemoryStore::on(clock).client())),
+        "memory" => Ok(Arc::new(MemoryStore::named(location).client())),
+        #[cfg(all(feature = "sqlite", target_os = "linux"))]
+        "sqlite" => {
+            let path = if location.is_empty() { default_path()? } else { PathBuf::from(location) };
+            Ok(Arc::new(crate::backends::sqlite::SqliteBackend::open(path, clock).await?))
+        }
+        _ => Err(Error::new(
+            ErrorKind::NotBuilt,
+            format!("the store of {shown:?} is not built in: it needs the cargo feature `{feature}`"),
+        )
+        .at(Step::Connect)),
+    }
+}
+
+fn examples() -> &'static str {
+    "sqlite:PATH, sqlite: (the embedded store) or memory:"
+}
+
+/// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if neither `$XDG_STATE_HOME` nor `$HOME` is an absolute path.
+pub fn default_path() -> Result<PathBuf> {
+    let absolute = |key: &str| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Invalid,
+            "no place for the embedded store: set HOME or XDG_STATE_HOME to an absolute path, or name one as sqlite:PATH",
+        )
+    })?;
+    Ok(state.join("tenure").join("locks.db"))
+}
+
+/// A URL without its password, for messages.
+///
+/// ```
+/// assert_eq!(tenure::redacted("redis://user:secret@host/0"), "redis://user:***@host/0");
+/// ```
+pub fn redacted(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // A password may hold a raw slash: the last @ before the query ends it.
+    let query = rest.find('?').unwrap_or(rest.len());
+    let at = rest[..authority_end].rfind('@').or_else(|| rest[..query].rfind('@'));
+    let Some(at) = at else { return url.to_owned() };
+    match rest[..at].find(':') {
+        Some(colon) => format!("{scheme}://{}:***{}", &rest[..colon], &rest[at..]),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_never_shown() {
+        for (url, shown) in [
+            ("redis://:secret@host:6379", "redis://:***@host:6379"),
+            ("redis://user:se:c@ret@host,other/0?x=y", "redis://user:***@host,other/0?x=y"),
+            ("redis://user:se/cret@host", "redis://user:***@host"),
+            ("redis://user@host", "redis://user@host"),
+            ("redis://host", "redis://host"),
+            ("sqlite:/a:b@c", "sqlite:/a:b@c"),
+        ] {
+            assert_eq!(redacted(url), shown);
+        }
+    }
+}

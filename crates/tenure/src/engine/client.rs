@@ -1,0 +1,292 @@
+//! The client: where a program begins.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::core::Core;
+use super::guard::Lease;
+use super::lease;
+use super::lock::Lock;
+use super::session::Session;
+use crate::backend::{Answer, Backend, Guarantees, Released, RenewRequest, Renewed};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Loss, Result, Step};
+use crate::machine::{NameView, Shape};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::recipes::RwLock;
+
+/// How many names one page of a listing asks for.
+const PAGE: usize = 256;
+
+/// A client of one store. Cheap to clone; all clones share one connection and one watchdog.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// use tenure::Tenure;
+///
+/// let tenure = Tenure::connect("memory:").await?;
+/// let guard = tenure.lock("orders/42").acquire().await?;
+/// println!("working with token {:?}", guard.token());
+/// guard.release().await?;
+/// tenure.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Tenure {
+    core: Arc<Core>,
+}
+
+/// Sets up a [`Tenure`]. Made by [`Tenure::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected before `connect` is awaited"]
+pub struct TenureBuilder {
+    url: String,
+    label: Option<Arc<str>>,
+}
+
+impl TenureBuilder {
+    /// What people see of this client where they look for who holds a lock. `host:pid` by default.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.label = Some(super::clean_label(label.as_ref()));
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tenure::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is claimed yet.
+    pub async fn connect(self) -> Result<Tenure> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let backend = crate::connect::open(&self.url, clock.clone()).await?;
+        Ok(Tenure::over(backend, clock, self.label.unwrap_or_else(default_label)))
+    }
+}
+
+fn default_label() -> Arc<str> {
+    let host = gethostname::gethostname();
+    super::clean_label(&format!("{}:{}", host.to_string_lossy(), std::process::id()))
+}
+
+impl Tenure {
+    /// Connects to the store a URL names: `memory:`, `memory:NAME`, `sqlite:` (the embedded store's default
+    /// file) or `sqlite:PATH`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a URL that is none,
+    /// [`ErrorKind::NotBuilt`](crate::ErrorKind::NotBuilt) for a store this build lacks,
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store) and
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if it cannot be opened.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is claimed yet.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime with time and I/O enabled.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
+        Self::builder(url).connect().await
+    }
+
+    /// Sets up a client before it connects.
+    pub fn builder(url: impl AsRef<str>) -> TenureBuilder {
+        TenureBuilder { url: url.as_ref().to_owned(), label: None }
+    }
+
+    /// A client of a backend of your own, on a clock of your own.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime with time and I/O enabled.
+    pub fn over(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, label: impl AsRef<str>) -> Self {
+        Self { core: Core::start(backend, clock, super::clean_label(label.as_ref())) }
+    }
+
+    /// A mutex: one holder at a time.
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        Lock::new(&self.core, name.as_ref(), Shape::Exclusive, None)
+    }
+
+    /// A read-write lock: many readers, or one writer. Its writer is the same as [`lock`](Self::lock).
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        let claim = |shape| Lock::new(&self.core, name.as_ref(), shape, None);
+        RwLock::new(claim(Shape::Shared), claim(Shape::Exclusive))
+    }
+
+    /// A semaphore: holders of up to `permits` together. Takes one unless [`Lock::units`] says otherwise.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Lock {
+        Lock::new(&self.core, name.as_ref(), Shape::Permits { units: 1, of: permits }, None)
+    }
+
+    /// A session: one new owner for several claims, so that locks re-enter.
+    pub fn session(&self) -> Session {
+        self.session_as(Owner::random())
+    }
+
+    /// A session with an owner known from elsewhere, another process say.
+    pub fn session_as(&self, owner: Owner) -> Session {
+        Session::new(self.core.clone(), owner)
+    }
+
+    /// Who holds a name and who waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a bad name; store errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<NameView> {
+        let name = Name::new(name)?;
+        self.core.backend.inspect(&name).await.map_err(|error| self.told(error, Step::Inspect))
+    }
+
+    /// All names in use that begin with `prefix`, in order.
+    ///
+    /// # Errors
+    ///
+    /// Store errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<NameView>> {
+        let mut names: Vec<NameView> = Vec::new();
+        loop {
+            let after = names.last().map(|view| view.name.clone());
+            let page = self.core.backend.scan(prefix.as_ref(), after, PAGE).await;
+            let page = page.map_err(|error| self.told(error, Step::Inspect))?;
+            let done = page.len() < PAGE;
+            names.extend(page);
+            if done {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// Ends all holders' claims of a name, or one owner's; answers how many. The evicted are told who and
+    /// why; the next holder may run before they have heard, but has a higher token.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a bad name; store errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: look with [`inspect`](Self::inspect).
+    pub async fn break_holders(&self, name: impl AsRef<str>, owner: Option<Owner>, reason: &str) -> Result<usize> {
+        let name = Name::new(name)?;
+        let reason = super::clean_label(reason);
+        let ended = self.core.backend.break_holders(&name, owner, self.core.label.clone(), reason).await;
+        ended.map_err(|error| self.told(error, Step::Break))
+    }
+
+    /// Renews the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`. A shorter ttl than it has
+    /// keeps the longer one; `None` keeps it too. Its `token` is absent while it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the store does not have it; store errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a renewal that arrives late only lengthens a live claim.
+    pub async fn renew_as(&self, name: impl AsRef<str>, owner: &Owner, ttl: Option<Duration>) -> Result<Lease> {
+        let name = Name::new(name)?;
+        let id = ClaimId::of(owner, &name);
+        let request = RenewRequest { name: name.clone(), id, ttl: ttl.unwrap_or_default() };
+        let answer = self.core.backend.renew(vec![request], false).await;
+        let Answer { mut value, counted_from } = answer.map_err(|error| self.told(error, Step::Renew))?;
+        match value.pop() {
+            Some(Renewed::Stands(standing)) => Ok(Lease {
+                name,
+                owner: owner.clone(),
+                token: standing.state.ok().map(|grant| grant.token),
+                expires_in: lease::deadline(counted_from, standing.ttl).since(self.core.clock.now()),
+            }),
+            Some(Renewed::Broken { by, reason }) => {
+                let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };
+                Err(Error::lost(&name, loss).at(Step::Renew))
+            }
+            Some(Renewed::Gone) | None => Err(Error::lost(&name, Loss::Gone).at(Step::Renew)),
+        }
+    }
+
+    /// Releases the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`; false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a bad name; store errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: call it again.
+    pub async fn release_as(&self, name: impl AsRef<str>, owner: &Owner) -> Result<bool> {
+        let name = Name::new(name)?;
+        let id = ClaimId::of(owner, &name);
+        // The id may be in use again by the time a delayed release arrives, so it names the claim's number.
+        let view = self.core.backend.inspect(&name).await.map_err(|error| self.told(error, Step::Release))?;
+        let holding = view.holders.iter().flat_map(|holder| &holder.claims);
+        let mut claims = holding.chain(view.waiters.iter().map(|waiter| &waiter.claim));
+        let Some((_, number)) = claims.find(|(claim, _)| *claim == id) else { return Ok(false) };
+        let released = self.core.backend.release(&name, id, Some(*number)).await;
+        let released = released.map_err(|error| self.told(error, Step::Release))?;
+        Ok(matches!(released, Released::Yes))
+    }
+
+    /// What this store's locks and tokens survive.
+    pub fn guarantees(&self) -> Guarantees {
+        self.core.backend.guarantees()
+    }
+
+    /// The store's URL, without a password.
+    pub fn url(&self) -> &str {
+        self.core.backend.url()
+    }
+
+    /// The clock leases are measured on.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.core.clock.clone()
+    }
+
+    /// How many claims this client keeps alive now, waiting or holding.
+    pub fn live_claims(&self) -> usize {
+        self.core.registry.claims()
+    }
+
+    /// Refuses new claims and waits until everything pending in the background (releases of dropped guards
+    /// and of given-up attempts) has ended. Guards that are still out stay valid.
+    ///
+    /// # Errors
+    ///
+    /// None at present: what the store does not confirm ends with its ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the work goes on in the background.
+    pub async fn close(&self) -> Result<()> {
+        self.core.closed.store(true, Ordering::Release);
+        self.core.idle().await;
+        Ok(())
+    }
+
+    fn told(&self, error: Error, step: Step) -> Error {
+        error.at(step).in_store(self.core.backend.url())
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure").field("store", &self.url()).field("claims", &self.live_claims()).finish()
+    }
+}

@@ -1,0 +1,246 @@
+//! What the parts of one client share.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::cohort::Cohorts;
+use super::live::LiveClaim;
+use super::registry::{Key, Kind, Registry};
+use super::watchdog;
+use crate::backend::{Backend, Event, Released};
+use crate::clock::{Clock, Moment};
+use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
+use crate::name::Name;
+use crate::owner::ClaimId;
+
+/// The pause between two tries of background work.
+const ERRAND_PAUSE: Duration = Duration::from_millis(100);
+/// How long one try of a release may go unanswered.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A client: its store, its clock, its claims.
+pub(crate) struct Core {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) registry: Registry,
+    pub(crate) cohorts: Cohorts,
+    pub(crate) label: Arc<str>,
+    pub(crate) closed: AtomicBool,
+    runtime: tokio::runtime::Handle,
+    errands: Arc<Errands>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("backend", &self.backend).field("claims", &self.registry.claims()).finish()
+    }
+}
+
+/// Work that goes on after its caller has left.
+#[derive(Debug, Default)]
+struct Errands {
+    running: AtomicUsize,
+    done: Notify,
+}
+
+/// Counts one errand, also when it is dropped with its runtime.
+struct Running(Arc<Errands>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.done.notify_waiters();
+    }
+}
+
+impl Core {
+    /// Starts a client on the current runtime.
+    pub(crate) fn start(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, label: Arc<str>) -> Arc<Self> {
+        let runtime = tokio::runtime::Handle::current();
+        let core = Arc::new(Self {
+            backend,
+            clock,
+            registry: Registry::default(),
+            cohorts: Cohorts::default(),
+            label,
+            closed: AtomicBool::new(false),
+            runtime,
+            errands: Arc::default(),
+        });
+        let listener = Arc::downgrade(&core);
+        core.backend.listen(Arc::new(move |event| {
+            if let Some(core) = listener.upgrade() {
+                core.hear(event);
+            }
+        }));
+        let bell = core.registry.bell.clone();
+        core.runtime.spawn(watchdog::watch(Arc::downgrade(&core), bell, core.clock.clone()));
+        core
+    }
+
+    fn hear(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Granted { id, grant, number } => {
+                if let Some(claim) = self.registry.find(id) {
+                    claim.granted(grant, number);
+                }
+            }
+            Event::Ended { id, loss } => {
+                if let Some(claim) = self.registry.find(id) {
+                    self.lose(&claim, loss);
+                }
+            }
+            Event::Resubscribed => self.registry.ask_for_all(self.clock.now()),
+        }
+    }
+
+    /// Ends the trust in a claim: tells its guard, lets the next local task try anew, and ends what
+    /// the store may still have of it.
+    pub(crate) fn lose(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: Loss) {
+        let was_held = claim.is_granted();
+        let store_may_have_it = matches!(loss, Loss::Expired | Loss::MaxHold);
+        self.registry.remove(claim);
+        if !claim.lose(loss.clone()) {
+            return;
+        }
+        if was_held {
+            tracing::warn!(name = %claim.name, owner = %claim.owner, %loss, "lease lost");
+            self.cohorts.lost(self, claim);
+        }
+        if store_may_have_it {
+            self.release_behind(claim);
+        }
+    }
+
+    /// Resolves at `at`.
+    pub(crate) fn alarm(self: &Arc<Self>, at: Moment) -> Alarm {
+        Alarm { core: self.clone(), at, key: None }
+    }
+
+    /// Runs background work: at once as far as it goes, the rest on the client's runtime.
+    pub(crate) fn errand(self: &Arc<Self>, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let idle = &mut Context::from_waker(Waker::noop());
+        if work.as_mut().poll(idle).is_ready() {
+            return;
+        }
+        self.errands.running.fetch_add(1, Ordering::AcqRel);
+        let running = Running(self.errands.clone());
+        self.runtime.spawn(async move {
+            work.await;
+            drop(running);
+        });
+    }
+
+    /// Resolves when no background work is left.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let done = self.errands.done.notified();
+            if self.errands.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            done.await;
+        }
+    }
+
+    /// Ends a claim in the background, as long as the store may have it.
+    pub(crate) fn release_behind(self: &Arc<Self>, claim: &LiveClaim) {
+        let give_up_at = self.clock.now() + claim.ttl;
+        let release = release(self.clone(), claim.name.clone(), claim.id, claim.number(), give_up_at);
+        self.errand(Box::pin(async move { drop(release.await) }));
+    }
+
+    /// Awaits `work` until `limit`. Polls the work first, so that a ready one costs no timer.
+    pub(crate) async fn within<T>(
+        self: &Arc<Self>,
+        limit: Option<Moment>,
+        mut work: impl Future<Output = T> + Unpin,
+    ) -> Option<T> {
+        let mut alarm = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = Pin::new(&mut work).poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            let Some(limit) = limit else { return Poll::Pending };
+            let alarm = alarm.get_or_insert_with(|| self.alarm(limit));
+            Pin::new(alarm).poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    pub(crate) fn refuse_if_closed(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed").in_store(self.backend.url()));
+        }
+        Ok(())
+    }
+}
+
+/// The error of a request whose reply never came.
+pub(crate) fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store did not answer").with_certainty(Certainty::Unknown)
+}
+
+/// Releases a claim, again and again until the store answers or the claim is surely dead.
+///
+/// A second "not found" after an unanswered try is a success: it was ours.
+pub(crate) async fn release(
+    core: Arc<Core>,
+    name: Name,
+    id: ClaimId,
+    number: Option<u64>,
+    give_up_at: Moment,
+) -> Result<Released> {
+    let mut tried = false;
+    loop {
+        let call = core.backend.release(&name, id, number);
+        let limit = give_up_at.min(core.clock.now() + RELEASE_TIMEOUT);
+        let failure = match core.within(Some(limit), call).await {
+            Some(Ok(Released::NotFound)) if tried => return Ok(Released::Yes),
+            Some(Ok(released)) => return Ok(released),
+            Some(Err(error)) => error,
+            None => no_answer(),
+        };
+        tried |= failure.certainty() == Certainty::Unknown;
+        if core.clock.now() + ERRAND_PAUSE >= give_up_at {
+            return Err(failure.at(Step::Release).about(&name));
+        }
+        core.alarm(core.clock.now() + ERRAND_PAUSE).await;
+    }
+}
+
+/// See [`Core::alarm`].
+pub(crate) struct Alarm {
+    core: Arc<Core>,
+    at: Moment,
+    key: Option<Key>,
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.core.clock.now() >= self.at {
+            return Poll::Ready(());
+        }
+        if let Some(key) = self.key.take() {
+            self.core.registry.remove_timer(key);
+        }
+        self.key = Some(self.core.registry.add_timer(Kind::Alarm(cx.waker().clone()), self.at));
+        Poll::Pending
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.core.registry.remove_timer(key);
+        }
+    }
+}

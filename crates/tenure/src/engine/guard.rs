@@ -1,0 +1,254 @@
+//! The lease, as a value.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::core::{Core, release};
+use super::detach::Detach;
+use super::live::LiveClaim;
+use super::plan::Plan;
+use super::registry::{Key, Kind};
+use crate::backend::Released;
+use crate::error::{Error, Loss, Result, Step};
+use crate::machine::Shape;
+use crate::name::Name;
+use crate::owner::Owner;
+use crate::token::Token;
+
+/// A lock that is held. Dropping it releases the lock; [`release`](Self::release) also tells how that went.
+///
+/// A guard is a *lease*: the watchdog renews it in the background, and if that fails, [`lost`](Self::lost)
+/// resolves before anybody else can be granted the lock (assuming only that clocks run at about the same
+/// rate). Nothing can stop a process that is paused at the wrong moment, so work on a resource that two
+/// holders must not touch at once carries the [`token`](Self::token) as well ([`fence`](crate::fence)).
+#[must_use = "dropping a guard releases the lock at once"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    core: Arc<Core>,
+    claim: Arc<LiveClaim>,
+    token: Token,
+    in_cohort: bool,
+    armed: bool,
+    timers: [Option<Key>; 2],
+}
+
+/// What is left of a guard whose claim goes on without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lease {
+    /// The name.
+    pub name: Name,
+    /// The owner: enough to renew and release it.
+    pub owner: Owner,
+    /// The fencing token; absent while the claim waits, or where the store has none.
+    pub token: Option<Token>,
+    /// How long it holds unless it is renewed.
+    pub expires_in: Duration,
+}
+
+impl Guard {
+    pub(crate) fn new(core: Arc<Core>, claim: Arc<LiveClaim>, token: Token, in_cohort: bool) -> Self {
+        Self { core, claim, token, in_cohort, armed: true, timers: [None, None] }
+    }
+
+    /// Starts the clocks that are this guard's own.
+    pub(crate) fn begin(&mut self, plan: &Plan) {
+        if plan.max_hold.is_none() && plan.warn_after.is_none() {
+            return;
+        }
+        let now = self.core.clock.now();
+        let timer = |after: Option<Duration>, kind: fn(Arc<LiveClaim>) -> Kind| {
+            after.map(|after| self.core.registry.add_timer(kind(self.claim.clone()), now + after))
+        };
+        self.timers = [timer(plan.max_hold, Kind::MaxHold), timer(plan.warn_after, Kind::Warn)];
+    }
+
+    /// Makes dropping it do nothing.
+    pub(crate) fn defuse(mut self) {
+        self.disarm();
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        for timer in &mut self.timers {
+            if let Some(key) = timer.take() {
+                self.core.registry.remove_timer(key);
+            }
+        }
+    }
+
+    /// What is locked.
+    pub fn name(&self) -> &Name {
+        &self.claim.name
+    }
+
+    /// Who holds it.
+    pub fn owner(&self) -> &Owner {
+        &self.claim.owner
+    }
+
+    /// The claim's id.
+    pub fn claim_id(&self) -> crate::ClaimId {
+        self.claim.id
+    }
+
+    /// The fencing token: send it with every operation on what the lock protects. `None` where the store
+    /// has none ([`Capabilities::tokens`](crate::backend::Capabilities)).
+    pub fn token(&self) -> Option<Token> {
+        self.core.backend.capabilities().tokens.then_some(self.token)
+    }
+
+    /// How much of the name it takes.
+    pub fn shape(&self) -> Shape {
+        self.claim.shape
+    }
+
+    /// Whether the lease can be trusted now. Compares clocks; no I/O.
+    pub fn is_held(&self) -> bool {
+        self.core.clock.now() < self.claim.deadline()
+    }
+
+    /// How long the lease can be trusted from now on if no renewal succeeds; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.claim.deadline().since(self.core.clock.now())
+    }
+
+    /// The moment [`remaining`](Self::remaining) counts to, on the client's [`Clock`](crate::clock::Clock).
+    pub fn deadline(&self) -> crate::clock::Moment {
+        self.claim.deadline()
+    }
+
+    /// Resolves when the lease is lost, with the reason; never before, and never after its deadline by
+    /// more than the time this task has to wait for its turn.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a later call resolves at once if the lease was lost meanwhile.
+    pub async fn lost(&self) -> Loss {
+        loop {
+            let mut changed = pin!(self.claim.changed());
+            changed.as_mut().enable();
+            if let Some(loss) = self.claim.loss() {
+                return loss;
+            }
+            changed.await;
+        }
+    }
+
+    /// Runs `work` under the lease and drops it the moment the lease is lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// # let tenure = tenure::Tenure::connect("memory:").await?;
+    /// let guard = tenure.lock("report").acquire().await?;
+    /// let sum = guard.protect(async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before the work ended, or if it had
+    /// run out by the time the work ended (a process that slept through its deadline): the work may have
+    /// overlapped with the next holder's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling drops `work` where it stands; the lock stays held.
+    pub async fn protect<W: Future>(&self, work: W) -> Result<W::Output> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        let output = poll_fn(|cx| {
+            if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(loss));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await;
+        match output {
+            Ok(output) if self.is_held() => Ok(output),
+            Ok(_) => Err(Error::lost(self.name(), self.claim.loss().unwrap_or(Loss::Expired))),
+            Err(loss) => Err(Error::lost(self.name(), loss)),
+        }
+    }
+
+    /// Releases the lock and waits for the store's answer.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease had been lost: somebody else may have held
+    /// the lock meanwhile. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not
+    /// answer for a whole ttl; the claim has expired by then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once called, the lock is released in the background if this future is dropped.
+    pub async fn release(mut self) -> Result<()> {
+        self.disarm();
+        if let Some(loss) = self.claim.loss() {
+            return Err(Error::lost(self.name(), loss).at(Step::Release));
+        }
+        if self.in_cohort && self.core.cohorts.hand_over(&self.core, &self.claim) {
+            return Ok(());
+        }
+        self.core.registry.remove(&self.claim);
+        let (core, claim) = (self.core.clone(), &self.claim);
+        let give_up_at = core.clock.now() + claim.ttl;
+        let work = release(core.clone(), claim.name.clone(), claim.id, claim.number(), give_up_at);
+        match Detach::new(core, Box::pin(work)).await {
+            Ok(Released::Yes) => Ok(()),
+            Ok(Released::NotFound) => Err(Error::lost(self.name(), Loss::Gone).at(Step::Release)),
+            Ok(Released::Broken { by, reason }) => {
+                let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };
+                Err(Error::lost(self.name(), loss).at(Step::Release))
+            }
+            Err(error) => Err(error.in_store(self.core.backend.url())),
+        }
+    }
+
+    /// Leaves the claim to live on without this guard, until its ttl, and answers what is needed to renew
+    /// or release it elsewhere ([`Tenure::renew_as`](crate::Tenure::renew_as),
+    /// [`Tenure::release_as`](crate::Tenure::release_as)).
+    pub fn leave(mut self) -> Lease {
+        self.disarm();
+        let lease = Lease {
+            name: self.name().clone(),
+            owner: self.owner().clone(),
+            token: self.token(),
+            expires_in: self.remaining(),
+        };
+        self.core.registry.remove(&self.claim);
+        lease
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        self.disarm();
+        if self.claim.loss().is_some() {
+            return;
+        }
+        if self.in_cohort && self.core.cohorts.hand_over(&self.core, &self.claim) {
+            return;
+        }
+        self.core.registry.remove(&self.claim);
+        self.core.release_behind(&self.claim);
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("token", &self.token)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! A claim of this client that the store has, or may have.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::lease;
+use super::plan::Plan;
+use crate::clock::Moment;
+use crate::error::Loss;
+use crate::machine::{Grant, Place, Shape, Standing};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+
+/// One claim, shared by the task that waits for it, its guard and the watchdog.
+#[derive(Debug)]
+pub(crate) struct LiveClaim {
+    pub(crate) name: Name,
+    pub(crate) id: ClaimId,
+    pub(crate) owner: Owner,
+    pub(crate) ttl: Duration,
+    pub(crate) shape: Shape,
+    /// Whether the watchdog keeps it alive once it holds.
+    pub(crate) renewed: bool,
+    /// The local deadline in microseconds: zero before the first answer and after a loss.
+    deadline: AtomicU64,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// The number the store gave it, once known.
+    number: Option<u64>,
+    /// A grant that was heard of before the claim itself was answered.
+    early: Option<Grant>,
+}
+
+/// How a claim stands, as far as this client knows.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// Not answered yet.
+    Asking,
+    /// In the queue.
+    Waiting(Place),
+    /// Granted; trusted until the deadline.
+    Granted(Grant),
+    /// The store does not have it, or it can no longer be trusted.
+    Lost(Loss),
+}
+
+impl LiveClaim {
+    pub(crate) fn new(id: ClaimId, owner: Owner, plan: &Plan) -> Self {
+        let state = State { phase: Phase::Asking, number: None, early: None };
+        Self {
+            name: plan.name.clone(),
+            id,
+            owner,
+            ttl: plan.ttl,
+            shape: plan.shape,
+            renewed: plan.renewed,
+            deadline: AtomicU64::new(0),
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        super::unpoisoned(self.state.lock())
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state().phase.clone()
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        matches!(self.state().phase, Phase::Granted(_))
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        match &self.state().phase {
+            Phase::Lost(loss) => Some(loss.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.state().number
+    }
+
+    /// Until when the lease may be trusted.
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Takes note of an answer of the store that the claim is in the queue. True if it holds now and
+    /// did not before.
+    pub(crate) fn answered(&self, standing: &Standing, counted_from: Moment) -> bool {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Lost(_)) {
+            return false;
+        }
+        // A late answer must not shorten what a later one allowed.
+        let deadline = lease::deadline(counted_from, standing.ttl).as_micros();
+        self.deadline.fetch_max(deadline, Ordering::AcqRel);
+        state.number = Some(standing.number);
+        let grant = standing.state.as_ref().ok().copied().or(state.early.take());
+        match (grant, &standing.state) {
+            (Some(_), _) if matches!(state.phase, Phase::Granted(_)) => false,
+            (Some(grant), _) => {
+                state.phase = Phase::Granted(grant);
+                drop(state);
+                self.changed.notify_waiters();
+                true
+            }
+            // A grant is never taken back: this answer was overtaken by the news of it.
+            (None, _) if matches!(state.phase, Phase::Granted(_)) => false,
+            (None, Err(place)) => {
+                state.phase = Phase::Waiting(place.clone());
+                false
+            }
+            (None, Ok(_)) => false,
+        }
+    }
+
+    /// Takes note of the news that it was granted.
+    pub(crate) fn granted(&self, grant: Grant, number: u64) {
+        let mut state = self.state();
+        match state.phase {
+            // The deadline counts from an answered request: wait for that answer.
+            Phase::Asking => state.early = Some(grant),
+            Phase::Waiting(_) if state.number.is_none_or(|known| known == number) => {
+                state.phase = Phase::Granted(grant);
+                drop(state);
+                self.changed.notify_waiters();
+            }
+            _ => {}
+        }
+    }
+
+    /// A holding goes on with another block of tokens.
+    pub(crate) fn extended(&self, grant: Grant, counted_from: Moment) {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Granted(_)) {
+            state.phase = Phase::Granted(grant);
+            self.deadline.fetch_max(lease::deadline(counted_from, self.ttl).as_micros(), Ordering::AcqRel);
+        }
+    }
+
+    /// The lease can no longer be trusted. True if that is news.
+    pub(crate) fn lose(&self, loss: Loss) -> bool {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Lost(_)) {
+            return false;
+        }
+        self.deadline.store(0, Ordering::Release);
+        state.phase = Phase::Lost(loss);
+        drop(state);
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// Resolves at the next change of the phase to granted or lost.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+}

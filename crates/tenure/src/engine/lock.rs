@@ -1,0 +1,223 @@
+//! A lock: a name and how to hold it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cohort;
+use super::core::Core;
+use super::guard::Guard;
+use super::live::Phase;
+use super::pending::{Pending, Wait};
+use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
+use crate::error::{ErrorKind, Result};
+use crate::machine::Shape;
+use crate::name::Name;
+use crate::owner::Owner;
+use crate::token::Token;
+
+/// A name and how to hold it. Made by [`Tenure::lock`](crate::Tenure::lock) and its siblings; nothing is
+/// sent before one of the `acquire` methods is awaited. Cheap to clone and to use again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// use std::time::Duration;
+///
+/// let tenure = tenure::Tenure::connect("memory:").await?;
+/// let lock = tenure.lock("orders/42").ttl(Duration::from_secs(5));
+/// let guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// assert!(lock.try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    core: Arc<Core>,
+    plan: Plan,
+    /// What was given as a name, if that is not one: told when the lock is acquired.
+    bad_name: Option<Box<str>>,
+}
+
+impl Lock {
+    pub(crate) fn new(core: &Arc<Core>, name: &str, shape: Shape, owner: Option<Owner>) -> Self {
+        let checked = Name::new(name);
+        let bad_name = checked.is_err().then(|| name.into());
+        let plan = Plan {
+            name: checked.unwrap_or_else(|_| Name::placeholder()),
+            shape,
+            ttl: TTL_DEFAULT,
+            label: core.label.clone(),
+            owner,
+            repeatable: false,
+            renewed: true,
+            strict: false,
+            within: Vec::new(),
+            reenter: None,
+            strategy: WaitStrategy::default(),
+            max_hold: None,
+            warn_after: None,
+        };
+        Self { core: core.clone(), plan, bad_name }
+    }
+
+    /// How long the lock outlives a holder that died: 100 ms to 24 h, 10 s by default. The watchdog renews
+    /// every third of it.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.plan.ttl = ttl;
+        self
+    }
+
+    /// Leaves the lease to run out after one ttl instead of renewing it.
+    pub fn no_renewal(mut self) -> Self {
+        self.plan.renewed = false;
+        self
+    }
+
+    /// Ends the lease after this long, whatever its holder does: [`Guard::lost`] then resolves with
+    /// [`Loss::MaxHold`](crate::Loss::MaxHold). Off by default.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.plan.max_hold = Some(limit);
+        self
+    }
+
+    /// Logs a warning (`tracing`) when it is held for longer than this. Off by default.
+    pub fn warn_after(mut self, limit: Duration) -> Self {
+        self.plan.warn_after = Some(limit);
+        self
+    }
+
+    /// What people see of the holder, instead of the client's label.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.plan.label = super::clean_label(label.as_ref());
+        self
+    }
+
+    /// Keeps strictly to the order in which claims reached the store: no hand-over among local tasks, and a
+    /// waiter is never passed over, not even one that cannot be told of its grant.
+    pub fn strict_fifo(mut self) -> Self {
+        self.plan.strict = true;
+        self
+    }
+
+    /// How to wait where the store keeps no queue.
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.plan.strategy = strategy;
+        self
+    }
+
+    /// How many permits to take, for a semaphore; 1 by default.
+    pub fn units(mut self, units: u32) -> Self {
+        if let Shape::Permits { of, .. } = self.plan.shape {
+            self.plan.shape = Shape::Permits { units, of };
+        }
+        self
+    }
+
+    /// The owners this process runs within: recorded with the claim, for finding deadlocks.
+    pub fn within(mut self, owners: impl IntoIterator<Item = Owner>) -> Self {
+        self.plan.within = owners.into_iter().collect();
+        self
+    }
+
+    /// Only re-enters: [`ErrorKind::Conflict`] unless the session's owner holds the name with this token.
+    pub fn reenter(mut self, token: Token) -> Self {
+        self.plan.reenter = Some(token);
+        self
+    }
+
+    /// Derives the claim's id from owner and name, so that the same acquire from another process is a retry
+    /// of this one. For a session whose owner the caller keeps ([`Tenure::session_as`](crate::Tenure::session_as)).
+    pub fn repeatable(mut self) -> Self {
+        self.plan.repeatable = self.plan.owner.is_some();
+        self
+    }
+
+    /// Waits for the lock, for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store has not answered within 10 s; once it has answered, outages
+    /// are ridden out. [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses the place in the queue. The claim is ended in the background, or by its ttl.
+    pub async fn acquire(&self) -> Result<Guard> {
+        match self.run(Wait::Forever).await? {
+            Some(guard) => Ok(guard),
+            None => Err(crate::engine::core::no_answer().about(&self.plan.name)),
+        }
+    }
+
+    /// Waits for the lock, at most this long.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Timeout`] if it was held by somebody else all the time ([`Error::holder`](crate::Error::holder)
+    /// says by whom), [`ErrorKind::Unavailable`] if the store did not answer, [`ErrorKind::Conflict`] if the
+    /// claim can never stand beside the live ones.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses the place in the queue. The claim is ended in the background, or by its ttl.
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Guard> {
+        let until = self.core.clock.now() + limit;
+        match self.run(Wait::Until(until)).await? {
+            Some(guard) => Ok(guard),
+            None => Err(crate::engine::core::no_answer().about(&self.plan.name)),
+        }
+    }
+
+    /// Takes the lock if it is free; `None` if it is not.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the store did not answer, [`ErrorKind::Conflict`] if the claim can never
+    /// stand beside the live ones.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: a claim that was granted all the same is ended in the
+    /// background, or by its ttl.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        match self.run(Wait::No).await {
+            Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+            outcome => outcome,
+        }
+    }
+
+    async fn run(&self, wait: Wait) -> Result<Option<Guard>> {
+        if let Some(bad) = &self.bad_name {
+            Name::new(bad)?;
+        }
+        self.core.refuse_if_closed()?;
+        let capabilities = self.core.backend.capabilities();
+        self.plan.check(&capabilities)?;
+        if capabilities.blocks && self.plan.may_join_cohort() {
+            cohort::acquire(&self.core, &self.plan, wait).await
+        } else {
+            acquire_apart(&self.core, &self.plan, wait).await
+        }
+    }
+}
+
+/// Acquires with a store claim of its own.
+pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Plan, wait: Wait) -> Result<Option<Guard>> {
+    let mut pending = Pending::new(core, plan.clone(), 1);
+    match pending.drive(wait).await {
+        Ok(Some(claim)) => {
+            let token = match claim.phase() {
+                Phase::Granted(grant) => grant.token,
+                _ => Token(0),
+            };
+            let mut guard = Guard::new(core.clone(), claim, token, false);
+            guard.begin(plan);
+            Ok(Some(guard))
+        }
+        other => {
+            pending.withdraw().await;
+            other.map(|_| None)
+        }
+    }
+}

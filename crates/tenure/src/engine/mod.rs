@@ -1,0 +1,42 @@
+//! The engine: everything that is the same over every store.
+//!
+//! A claim's way: [`lock`] plans it, [`cohort`] or [`pending`] drives it to the grant, [`guard`] holds it,
+//! [`watchdog`] renews it out of the [`registry`], and whoever leaves early leaves an errand in [`core`].
+
+mod client;
+mod cohort;
+mod core;
+mod detach;
+mod guard;
+mod lease;
+mod live;
+mod lock;
+mod pending;
+mod plan;
+mod registry;
+mod session;
+mod watchdog;
+
+use std::sync::{Arc, PoisonError};
+
+pub use client::{Tenure, TenureBuilder};
+pub use guard::{Guard, Lease};
+pub use lock::Lock;
+pub use plan::{TTL_DEFAULT, TTL_MAX, TTL_MIN, WaitStrategy};
+pub use session::Session;
+
+use crate::clock::micros;
+
+/// The longest label, in characters.
+const LABEL_CHARS_MAX: usize = 256;
+
+/// The data behind our locks is never left half changed, so a panic elsewhere does not spoil it.
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A label fit for terminals and tables: no control characters, bounded.
+fn clean_label(label: &str) -> Arc<str> {
+    let cleaned: String = label.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LABEL_CHARS_MAX).collect();
+    cleaned.into()
+}

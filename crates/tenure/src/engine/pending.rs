@@ -1,0 +1,467 @@
+//! A claim on its way: asked for, waited for, granted; or given up without leaving anything behind.
+//!
+//! A [`Pending`] can be dropped at any point, and can be passed to another task at any point: calls to
+//! the store under way travel with it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::{Core, no_answer, release};
+use super::detach::Detach;
+use super::lease;
+use super::live::{LiveClaim, Phase};
+use super::plan::Plan;
+use super::watchdog::next_ask;
+use crate::backend::{Answer, Block, Call, Claimed, RenewRequest, Renewed};
+use crate::clock::Moment;
+use crate::error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
+use crate::machine::{Place, Refusal};
+use crate::token::Token;
+
+/// How long a store may be out of reach before a claim that it never answered fails.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the end of a claim is awaited before its caller is told that its time is over.
+const WITHDRAWAL_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+
+/// How long a caller wants to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// Until then.
+    Until(Moment),
+    /// For ever.
+    Forever,
+}
+
+impl Wait {
+    fn limit(self) -> Option<Moment> {
+        match self {
+            Self::Until(moment) => Some(moment),
+            Self::No | Self::Forever => None,
+        }
+    }
+}
+
+pub(crate) struct Pending {
+    core: Arc<Core>,
+    plan: Plan,
+    claim: Arc<LiveClaim>,
+    stage: Stage,
+    /// Whether the store may have the claim.
+    sent: bool,
+    /// Whether the store has ever answered.
+    reached: bool,
+    block: u32,
+    started: Moment,
+    tries: u32,
+    /// Whether the grant was waited for in the queue.
+    waited: bool,
+    last_place: Option<Place>,
+}
+
+enum Stage {
+    /// The claim is to be asked for, or being asked for.
+    Asking(Option<Call<Answer<Claimed>>>),
+    /// The store has it.
+    Answered,
+    /// `held` asks for its next block of tokens; `claim` is the next one's, should it be moved.
+    Block { held: Arc<LiveClaim>, block_end: Token, call: Option<Call<Answer<Block>>> },
+    /// Granted, refused, or handed to the background: nothing to clean up.
+    Over,
+}
+
+impl Pending {
+    pub(crate) fn new(core: &Arc<Core>, plan: Plan, block: u32) -> Self {
+        let claim = register(core, &plan);
+        let started = core.clock.now();
+        Self {
+            core: core.clone(),
+            plan,
+            claim,
+            stage: Stage::Asking(None),
+            sent: false,
+            reached: false,
+            block,
+            started,
+            tries: 0,
+            waited: false,
+            last_place: None,
+        }
+    }
+
+    /// A claim that continues the holding of `held`, or waits behind the others.
+    pub(crate) fn next_block(core: &Arc<Core>, plan: Plan, held: Arc<LiveClaim>, block_end: Token, block: u32) -> Self {
+        let mut pending = Self::new(core, plan, block);
+        pending.stage = Stage::Block { held, block_end, call: None };
+        pending.reached = true;
+        pending
+    }
+
+    /// Another task goes on with it, with a patience of its own.
+    pub(crate) fn taken_over(&mut self) {
+        self.started = self.core.clock.now();
+        self.tries = 0;
+    }
+
+    /// Drops it without ending anything: its caller does.
+    pub(crate) fn forget(mut self) {
+        self.stage = Stage::Over;
+        self.core.registry.remove(&self.claim);
+    }
+
+    /// Drives it to the grant. `Ok(None)` if it is held by somebody else and the caller does not wait.
+    ///
+    /// After an error or `None`, or when this future is dropped, the claim is still pending: pass it on,
+    /// withdraw it, or drop it.
+    pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
+        loop {
+            match &mut self.stage {
+                Stage::Asking(_) => {
+                    if !self.ask(wait).await? {
+                        return Ok(None);
+                    }
+                }
+                Stage::Answered => {
+                    if let Some(claim) = self.await_grant(wait).await? {
+                        return Ok(Some(claim));
+                    }
+                }
+                Stage::Block { .. } => {
+                    if let Some(claim) = self.ask_block(wait).await? {
+                        return Ok(Some(claim));
+                    }
+                }
+                // Refused before, for a task that passed it on: this one asks for itself.
+                Stage::Over => self.make_anew(),
+            }
+        }
+    }
+
+    /// Asks for the claim once. False if it is busy and the caller does not wait.
+    async fn ask(&mut self, wait: Wait) -> Result<bool> {
+        let store_queues = self.core.backend.capabilities().queue;
+        let queue = store_queues && !matches!(wait, Wait::No);
+        let limit = self.call_limit(wait);
+        let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
+        if call.is_none() {
+            let request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
+            self.sent = true;
+            *call = Some(self.core.backend.claim(&self.plan.name, request));
+        }
+        let Some(under_way) = call else { return Ok(true) };
+        let answer = self.core.within(Some(limit), under_way).await;
+        *call = None;
+        match answer {
+            Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
+                self.reached = true;
+                self.claim.answered(&standing, counted_from);
+                self.stage = Stage::Answered;
+                self.core.registry.schedule(self.claim.id, next_ask(&self.claim, &standing, counted_from));
+                Ok(true)
+            }
+            Some(Ok(Answer { value: Claimed::Busy(place), .. })) => {
+                self.reached = true;
+                self.sent = false;
+                self.last_place = Some(place);
+                if matches!(wait, Wait::No) {
+                    return Ok(false);
+                }
+                if !store_queues {
+                    self.tries += 1;
+                    self.pause(self.plan.strategy.pause(self.tries), wait).await?;
+                }
+                Ok(true)
+            }
+            Some(Ok(Answer { value: Claimed::Refused(refusal), .. })) => {
+                self.stage = Stage::Over;
+                self.core.registry.remove(&self.claim);
+                Err(self.explain(&refusal))
+            }
+            Some(Err(error)) => self.try_again(wait, error).await.map(|()| true),
+            None => self.try_again(wait, no_answer()).await.map(|()| true),
+        }
+    }
+
+    /// Waits for the news of the grant. `None` if the claim has to be made anew.
+    async fn await_grant(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
+        let claim = self.claim.clone();
+        let mut changed = pin!(claim.changed());
+        changed.as_mut().enable();
+        match claim.phase() {
+            Phase::Granted(_) => self.accept().await,
+            Phase::Waiting(place) => {
+                self.waited = true;
+                self.last_place = Some(place);
+                if matches!(wait, Wait::No) {
+                    // Left in the queue by an attempt with the same id: the caller does not wait for it.
+                    return Err(self.timed_out());
+                }
+                match self.core.within(wait.limit(), changed).await {
+                    Some(()) => Ok(None),
+                    None => Err(self.timed_out()),
+                }
+            }
+            Phase::Asking | Phase::Lost(_) => {
+                self.make_anew();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes a grant that was heard of, unless it was heard too late to be trusted.
+    async fn accept(&mut self) -> Result<Option<Arc<LiveClaim>>> {
+        let claim = self.claim.clone();
+        if !claim.renewed && self.waited {
+            // Nobody will renew it, so it starts with its full ttl.
+            let request = RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
+            let call = self.core.backend.renew(vec![request], false);
+            let answer = self.core.within(Some(claim.deadline()), call).await;
+            if let Some(Ok(Answer { value, counted_from })) = answer
+                && let Some(Renewed::Stands(standing)) = value.first()
+            {
+                claim.answered(standing, counted_from);
+                self.waited = false;
+            } else {
+                self.make_anew();
+                return Ok(None);
+            }
+        }
+        let now = self.core.clock.now();
+        if now >= lease::lost_at(claim.deadline()) {
+            self.make_anew();
+            return Ok(None);
+        }
+        if !claim.renewed {
+            self.core.registry.schedule(claim.id, crate::clock::NEVER);
+        }
+        self.stage = Stage::Over;
+        Ok(Some(claim))
+    }
+
+    /// Asks for the next block once. `None` if there is more to do.
+    async fn ask_block(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
+        let limit = self.call_limit(wait);
+        let Stage::Block { held, block_end, call } = &mut self.stage else { return Ok(None) };
+        if self.core.clock.now() >= lease::lost_at(held.deadline()) {
+            self.make_anew();
+            return Ok(None);
+        }
+        let (held, block_end) = (held.clone(), *block_end);
+        if call.is_none() {
+            let next = self.plan.request(self.claim.id, self.claim.owner.clone(), true, self.block);
+            self.sent = true;
+            *call = Some(self.core.backend.next_block(&self.plan.name, held.id, block_end, next));
+        }
+        let Some(under_way) = call else { return Ok(None) };
+        let answer = self.core.within(Some(limit), under_way).await;
+        *call = None;
+        match answer {
+            Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {
+                held.extended(grant, counted_from);
+                self.core.registry.remove(&self.claim);
+                self.stage = Stage::Over;
+                Ok(Some(held))
+            }
+            Some(Ok(Answer { value: Block::Moved(standing), counted_from })) => {
+                self.core.registry.remove(&held);
+                self.claim.answered(&standing, counted_from);
+                self.stage = Stage::Answered;
+                self.core.registry.schedule(self.claim.id, next_ask(&self.claim, &standing, counted_from));
+                Ok(None)
+            }
+            Some(Ok(_)) => {
+                self.core.registry.remove(&held);
+                held.lose(Loss::Gone);
+                self.make_anew();
+                Ok(None)
+            }
+            Some(Err(error)) => self.try_again(wait, error).await.map(|()| None),
+            None => self.try_again(wait, no_answer()).await.map(|()| None),
+        }
+    }
+
+    /// Decides whether a failed request is repeated, and pauses before it is.
+    async fn try_again(&mut self, wait: Wait, error: Error) -> Result<()> {
+        let error = error.at(Step::Acquire).about(&self.plan.name).in_store(self.core.backend.url());
+        if error.certainty() == Certainty::NotApplied && !self.reached && self.tries == 0 {
+            self.sent = false;
+        }
+        let now = self.core.clock.now();
+        let over = match wait {
+            Wait::No => true,
+            Wait::Until(limit) => now >= limit,
+            Wait::Forever => !self.reached && now >= self.started + PATIENCE,
+        };
+        if over || !error.is_retryable() {
+            return Err(error);
+        }
+        self.tries += 1;
+        let pause = PAUSE_MIN.saturating_mul(1 << self.tries.min(5)).min(PAUSE_MAX);
+        let until = now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0);
+        let limit = wait.limit().map_or(until, |limit| limit.min(until));
+        self.core.alarm(limit).await;
+        match wait.limit() {
+            Some(limit) if self.core.clock.now() >= limit => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn pause(&mut self, pause: Duration, wait: Wait) -> Result<()> {
+        let until = self.core.clock.now() + pause;
+        let limit = wait.limit();
+        self.core.alarm(limit.map_or(until, |limit| limit.min(until))).await;
+        if limit.is_some_and(|limit| self.core.clock.now() >= limit) {
+            return Err(self.timed_out());
+        }
+        Ok(())
+    }
+
+    /// How long one request may go unanswered before it is repeated.
+    fn call_limit(&self, wait: Wait) -> Moment {
+        let patience = (self.plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
+        let limit = self.core.clock.now() + patience;
+        wait.limit().map_or(limit, |until| limit.min(until))
+    }
+
+    /// Gives the present claim up and makes a new one, at the tail.
+    fn make_anew(&mut self) {
+        let fresh = register(&self.core, &self.plan);
+        let old = std::mem::replace(&mut self.claim, fresh);
+        let stage = std::mem::replace(&mut self.stage, Stage::Asking(None));
+        let sent = std::mem::replace(&mut self.sent, false);
+        self.waited = false;
+        if self.plan.repeatable && old.id == self.claim.id {
+            // The same id again: the new request itself is the retry.
+            return;
+        }
+        clean_up(&self.core, &self.plan, &old, stage, sent);
+    }
+
+    /// Ends the claim, and waits a moment for the store to say so.
+    pub(crate) async fn withdraw(mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        if let Some(ending) = ending(&self.core, &self.plan, &self.claim, stage, self.sent) {
+            let limit = self.core.clock.now() + WITHDRAWAL_MAX;
+            let ending = Detach::new(self.core.clone(), ending);
+            self.core.within(Some(limit), ending).await;
+        }
+    }
+
+    pub(crate) fn timed_out(&self) -> Error {
+        let holder = self.last_place.as_ref().map(holder);
+        let waited = self.core.clock.now().since(self.started);
+        Error::new(ErrorKind::Timeout, format!("not acquired within {}", rounded(waited)))
+            .at(Step::Acquire)
+            .about(&self.plan.name)
+            .in_store(self.core.backend.url())
+            .held_by(holder)
+    }
+
+    fn explain(&self, refusal: &Refusal) -> Error {
+        let message = match refusal {
+            Refusal::Mixed { live, asked } => {
+                format!(
+                    "in use with another shape: {live} now, {asked} asked for; wait until it is free, or use one shape"
+                )
+            }
+            Refusal::Upgrade => {
+                "this owner holds it shared and asks for it exclusively: release the shared lock first".to_owned()
+            }
+            Refusal::PermitsWithinPermits => {
+                "this owner holds permits of it and asks for more: take all it needs at once".to_owned()
+            }
+            Refusal::NotHeld => {
+                "this owner does not hold it with that token, so there is nothing to re-enter".to_owned()
+            }
+            Refusal::Units { asked } => format!("{asked} cannot be taken"),
+        };
+        Error::new(ErrorKind::Conflict, message)
+            .at(Step::Acquire)
+            .about(&self.plan.name)
+            .in_store(self.core.backend.url())
+    }
+}
+
+/// A duration as people say it.
+fn rounded(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    if ms < 10_000 { format!("{ms} ms") } else { format!("{} s", duration.as_secs()) }
+}
+
+pub(crate) fn holder(place: &Place) -> Holder {
+    Holder { label: place.holder.to_string(), expires_in: place.holder_expires_in, ahead: place.ahead }
+}
+
+/// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.
+fn register(core: &Arc<Core>, plan: &Plan) -> Arc<LiveClaim> {
+    let (id, owner) = plan.new_id();
+    let claim = Arc::new(LiveClaim::new(id, owner, plan));
+    core.registry.add(claim.clone());
+    claim
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        clean_up(&self.core, &self.plan, &self.claim, stage, self.sent);
+    }
+}
+
+/// Ends in the background what the store may have of a claim that was given up.
+fn clean_up(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, sent: bool) {
+    if let Some(ending) = ending(core, plan, claim, stage, sent) {
+        core.errand(ending);
+    }
+}
+
+type Ending = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The work of ending a claim that was given up, if there is any. A request under way is awaited first:
+/// a release that overtakes it would leave the claim behind until its ttl.
+fn ending(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, sent: bool) -> Option<Ending> {
+    if matches!(stage, Stage::Over) {
+        return None;
+    }
+    core.registry.remove(claim);
+    let give_up_at = core.clock.now() + plan.ttl;
+    let (core, claim, repeatable) = (core.clone(), claim.clone(), plan.repeatable);
+    match stage {
+        Stage::Over => None,
+        Stage::Asking(None) if !sent => None,
+        Stage::Asking(call) => Some(Box::pin(async move {
+            let mut number = claim.number();
+            if let Some(call) = call
+                && let Some(Ok(answer)) = core.within(Some(give_up_at), call).await
+            {
+                match answer.value {
+                    Claimed::Stands(standing) => number = Some(standing.number),
+                    Claimed::Busy(_) | Claimed::Refused(_) => return,
+                }
+            }
+            // An id that is used again is ended only by its number; if that is not known, by its ttl.
+            if !repeatable || number.is_some() {
+                drop(release(core.clone(), claim.name.clone(), claim.id, number, core.clock.now() + claim.ttl).await);
+            }
+        })),
+        Stage::Answered => Some(Box::pin(async move {
+            drop(release(core, claim.name.clone(), claim.id, claim.number(), give_up_at).await);
+        })),
+        Stage::Block { held, call, .. } => Some(Box::pin(async move {
+            core.registry.remove(&held);
+            let asked = sent;
+            if let Some(call) = call {
+                let _ = core.within(Some(give_up_at), call).await;
+            }
+            drop(release(core.clone(), held.name.clone(), held.id, held.number(), give_up_at).await);
+            if asked {
+                drop(release(core, claim.name.clone(), claim.id, None, give_up_at).await);
+            }
+        })),
+    }
+}

@@ -1,0 +1,129 @@
+//! What a lock's options come to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Capabilities;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::{ClaimRequest, Shape};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// The default ttl.
+pub const TTL_DEFAULT: Duration = Duration::from_secs(10);
+/// The shortest ttl.
+pub const TTL_MIN: Duration = Duration::from_millis(100);
+/// The longest ttl.
+pub const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How a claim waits where the store keeps no queue. Where it does, claims wait in the store and this
+/// does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WaitStrategy {
+    /// Ask again after a random, exponentially growing pause: 10 ms to 1 s.
+    #[default]
+    Backoff,
+    /// Ask again every few milliseconds: the shortest wait, at the store's cost.
+    Spin,
+}
+
+impl WaitStrategy {
+    /// The pause before try number `tries`.
+    pub(crate) fn pause(self, tries: u32) -> Duration {
+        let jitter = 0.5 + rand::random::<f64>();
+        match self {
+            Self::Spin => Duration::from_millis(2).mul_f64(jitter),
+            Self::Backoff => Duration::from_millis(10 << tries.min(6)).mul_f64(jitter),
+        }
+    }
+}
+
+/// Everything about a claim but its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) name: Name,
+    pub(crate) shape: Shape,
+    pub(crate) ttl: Duration,
+    pub(crate) label: Arc<str>,
+    /// The owner, if the caller or its session has one; else each claim gets its own.
+    pub(crate) owner: Option<Owner>,
+    /// Whether the claim id follows from owner and name, so that a repeated command is a retry.
+    pub(crate) repeatable: bool,
+    pub(crate) renewed: bool,
+    pub(crate) strict: bool,
+    pub(crate) within: Vec<Owner>,
+    pub(crate) reenter: Option<Token>,
+    pub(crate) strategy: WaitStrategy,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) warn_after: Option<Duration>,
+}
+
+impl Plan {
+    /// Checks it against what the store can do.
+    pub(crate) fn check(&self, store: &Capabilities) -> Result<()> {
+        let (min, max) = (store.ttl_min.max(TTL_MIN), store.ttl_max.min(TTL_MAX));
+        if self.ttl < min || self.ttl > max {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("a ttl of {:?} is out of range: {min:?} to {max:?}", self.ttl),
+            ));
+        }
+        if let Shape::Permits { units, of } = self.shape
+            && (units == 0 || units > of)
+        {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{units} of {of} permits cannot be taken: it must be 1 to the number there are"),
+            ));
+        }
+        let missing = match self.shape {
+            Shape::Shared if !store.shared => Some("shared locks"),
+            Shape::Permits { .. } if !store.permits => Some("semaphores"),
+            _ if self.owner.is_some() && !self.repeatable && !store.sessions => Some("sessions"),
+            _ => None,
+        };
+        missing.map_or(Ok(()), |what| Err(Error::new(ErrorKind::Conflict, format!("this store has no {what}"))))
+    }
+
+    /// Whether tasks of this process that want the same may hand it over among themselves.
+    pub(crate) fn may_join_cohort(&self) -> bool {
+        self.shape == Shape::Exclusive && self.owner.is_none() && self.renewed && !self.strict
+    }
+
+    /// Whether a task with `other` may stand in the same cohort: `max_hold` and `warn_after` are a guard's own.
+    pub(crate) fn same_cohort(&self, other: &Self) -> bool {
+        self.ttl == other.ttl && self.label == other.label && self.within == other.within
+    }
+
+    pub(crate) fn new_id(&self) -> (ClaimId, Owner) {
+        match &self.owner {
+            Some(owner) if self.repeatable => (ClaimId::of(owner, &self.name), owner.clone()),
+            Some(owner) => (ClaimId::random(), owner.clone()),
+            None => (ClaimId::random(), Owner::random()),
+        }
+    }
+
+    pub(crate) fn request(&self, id: ClaimId, owner: Owner, queue: bool, block: u32) -> ClaimRequest {
+        ClaimRequest {
+            id,
+            owner,
+            label: self.label.clone(),
+            shape: self.shape,
+            ttl: self.ttl,
+            queue,
+            block,
+            strict: self.strict,
+            inbox: no_inbox(),
+            within: self.within.clone(),
+            reenter: self.reenter,
+        }
+    }
+}
+
+/// The backend fills in where its client listens.
+fn no_inbox() -> Arc<str> {
+    static NONE: std::sync::OnceLock<Arc<str>> = std::sync::OnceLock::new();
+    NONE.get_or_init(|| Arc::from("")).clone()
+}

@@ -1,0 +1,201 @@
+//! The one background task of a client: it renews every live claim and keeps every deadline.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::Notify;
+
+use super::core::Core;
+use super::lease;
+use super::live::LiveClaim;
+use super::registry::{Key, Kind, Slot};
+use crate::backend::{Answer, Call, RenewRequest, Renewed};
+use crate::clock::{Clock, Moment};
+use crate::error::{Loss, Result};
+use crate::machine::Standing;
+
+/// The most claims in one request.
+const BATCH_MAX: usize = 256;
+/// The most due slots looked at before other tasks get their turn.
+const ROUND_MAX: usize = 1024;
+/// Renewals are rounded down to this part of the ttl, so that many become due together.
+const GRID: u64 = 64;
+const RETRY_MIN: Duration = Duration::from_millis(20);
+
+/// Runs until the client is gone.
+pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Clock>) {
+    let mut timer = clock.timer();
+    let mut calls = FuturesUnordered::new();
+    loop {
+        let Some(client) = core.upgrade() else { return };
+        let round = collect(&client, clock.now());
+        for batch in round.batches {
+            calls.push(renew(&client, batch));
+        }
+        for (claim, loss) in round.lost {
+            client.lose(&claim, loss);
+        }
+        for claim in round.warn {
+            let name = &claim.name;
+            tracing::warn!(%name, owner = %claim.owner, "held longer than warn_after");
+        }
+        drop(client);
+        if round.more {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let mut rung = pin!(bell.notified());
+        let finished = poll_fn(|cx| {
+            if let Poll::Ready(Some(finished)) = calls.poll_next_unpin(cx) {
+                return Poll::Ready(Some(finished));
+            }
+            if rung.as_mut().poll(cx).is_ready() || timer.poll_until(round.next, cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        })
+        .await;
+        if let (Some((batch, answer)), Some(client)) = (finished, core.upgrade()) {
+            take_answers(&client, batch, answer);
+        }
+    }
+}
+
+struct Round {
+    batches: Vec<Batch>,
+    lost: Vec<(Arc<LiveClaim>, Loss)>,
+    warn: Vec<Arc<LiveClaim>>,
+    /// More is due already.
+    more: bool,
+    next: Moment,
+}
+
+struct Batch {
+    claims: Vec<(Key, Arc<LiveClaim>)>,
+    fresh: bool,
+}
+
+/// Takes what is due off the table.
+fn collect(core: &Core, now: Moment) -> Round {
+    let mut round = Round { batches: Vec::new(), lost: Vec::new(), warn: Vec::new(), more: false, next: now };
+    // Requests that go unanswered are repeated apart from the others, on a fresh connection.
+    let mut asks: BTreeMap<bool, Vec<(Key, Arc<LiveClaim>)>> = BTreeMap::new();
+    let mut wakers = Vec::new();
+    let mut table = core.registry.table();
+    for _ in 0..ROUND_MAX {
+        let Some(key) = table.first_due(now) else { break };
+        let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) else {
+            match table.remove(key) {
+                Some(Kind::Alarm(waker)) => wakers.push(waker),
+                Some(Kind::MaxHold(claim)) => round.lost.push((claim, Loss::MaxHold)),
+                Some(Kind::Warn(claim)) => round.warn.push(claim),
+                Some(Kind::Claim(_)) | None => {}
+            }
+            continue;
+        };
+        if beat.claim.is_granted() && now >= lease::lost_at(beat.claim.deadline()) {
+            let claim = beat.claim.clone();
+            table.remove_claim(claim.id);
+            round.lost.push((claim, Loss::Expired));
+            continue;
+        }
+        let fresh = beat.unanswered > 0;
+        beat.unanswered = beat.unanswered.saturating_add(1);
+        beat.ask_at = now + lease::repeat_after(beat.claim.ttl);
+        asks.entry(fresh).or_default().push((key, beat.claim.clone()));
+        table.reschedule(key);
+    }
+    round.more = table.first_due(now).is_some();
+    round.next = table.next_due();
+    table.asleep_until = round.next;
+    drop(table);
+    for waker in wakers {
+        waker.wake();
+    }
+    for (fresh, claims) in asks {
+        let batches = claims.chunks(BATCH_MAX).map(|chunk| Batch { claims: chunk.to_vec(), fresh });
+        round.batches.extend(batches);
+    }
+    round
+}
+
+type Finished = (Batch, Result<Answer<Vec<Renewed>>>);
+
+/// Sends one batch. It is given up after the longest ttl in it: by then every claim in it has been
+/// asked for again, or is lost.
+fn renew(core: &Core, batch: Batch) -> impl Future<Output = Finished> + use<> {
+    let ttl_max = batch.claims.iter().map(|(_, claim)| claim.ttl).max().unwrap_or_default();
+    let requests =
+        batch.claims.iter().map(|(_, claim)| RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl });
+    let call: Call<_> = core.backend.renew(requests.collect(), batch.fresh);
+    async move {
+        let answer = match tokio::time::timeout(ttl_max, call).await {
+            Ok(answer) => answer,
+            Err(elapsed) => Err(super::core::no_answer().because(elapsed)),
+        };
+        (batch, answer)
+    }
+}
+
+fn take_answers(core: &Arc<Core>, batch: Batch, answer: Result<Answer<Vec<Renewed>>>) {
+    let Answer { value, counted_from } = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::debug!(%error, claims = batch.claims.len(), "renewal failed");
+            return retry(core, &batch.claims);
+        }
+    };
+    let mut ended = Vec::new();
+    let mut table = core.registry.table();
+    for ((key, claim), renewed) in batch.claims.into_iter().zip(value) {
+        match renewed {
+            Renewed::Stands(standing) => {
+                claim.answered(&standing, counted_from);
+                if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) {
+                    beat.unanswered = 0;
+                    beat.ask_at = next_ask(&claim, &standing, counted_from);
+                    table.reschedule(key);
+                }
+            }
+            Renewed::Gone => ended.push((claim, Loss::Gone)),
+            Renewed::Broken { by, reason } => {
+                ended.push((claim, Loss::Broken { by: by.to_string(), reason: reason.to_string() }));
+            }
+        }
+    }
+    drop(table);
+    for (claim, loss) in ended {
+        core.lose(&claim, loss);
+    }
+}
+
+/// When a claim that was just answered for is asked for again.
+pub(crate) fn next_ask(claim: &LiveClaim, standing: &Standing, counted_from: Moment) -> Moment {
+    match &standing.state {
+        Ok(_) if !claim.renewed => crate::clock::NEVER,
+        Ok(_) => {
+            let grid = (super::micros(claim.ttl) / GRID).max(1);
+            let exact = lease::renew_at(counted_from, claim.ttl).as_micros();
+            Moment(exact - exact % grid)
+        }
+        Err(place) => lease::ask_at(counted_from, claim.ttl, place.holder_expires_in, place.waiters_ahead),
+    }
+}
+
+/// Asks again soon, a little apart from others that failed with us.
+fn retry(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
+    let now = core.clock.now();
+    let mut table = core.registry.table();
+    for (key, claim) in claims {
+        let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(*key) else { continue };
+        let limit = lease::repeat_after(claim.ttl);
+        let pause = RETRY_MIN.saturating_mul(1 << beat.unanswered.min(6)).min(limit);
+        beat.ask_at = beat.ask_at.min(now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0));
+        table.reschedule(*key);
+    }
+}

@@ -1,0 +1,379 @@
+//! The rule.
+
+use std::time::Duration;
+
+use super::claim::{BreakMark, Claim, Grant, Queue, SKIPS_MAX, Shape};
+use super::op::{Applied, ClaimRequest, Granted, Op, Outcome, Place, Refusal, Standing};
+use crate::clock::Moment;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// Applies one operation to the state of one name.
+///
+/// `now` is the store's time; `floor` the lowest token that may be given (the store's wall clock in
+/// microseconds). Claims that have died are removed first, whatever the operation; whoever then fits
+/// at the front is granted.
+pub fn apply(queue: &mut Queue, op: Op, now: Moment, floor: u64) -> Applied {
+    let mut grants = Vec::new();
+    if queue.sweep_at <= now {
+        sweep(queue, now);
+        promote(queue, now, floor, &mut grants);
+    }
+    let outcome = match op {
+        Op::Claim(request) => claim(queue, request, now, floor),
+        Op::Renew { id, ttl } => renew(queue, id, ttl, now),
+        Op::Release { id, number } => release(queue, id, number),
+        Op::NextBlock { id, block_end, next } => next_block(queue, id, block_end, next, now, floor, &mut grants),
+        Op::Break { owner, by, reason } => break_holders(queue, owner.as_ref(), &by, &reason, now),
+        Op::Skip { id, behind } => skip(queue, id, behind),
+    };
+    if matches!(outcome, Outcome::Released | Outcome::Evicted(_)) {
+        promote(queue, now, floor, &mut grants);
+    }
+    // A claim may hear of its grant in the answer to its own renewal; telling it twice is waste.
+    if let Outcome::Stands(standing) | Outcome::Moved(standing) = &outcome {
+        grants.retain(|granted| granted.number != standing.number);
+    }
+    Applied { outcome, grants }
+}
+
+/// Like [`apply`], for stores that can tell whether a client hears: a claim that would be granted
+/// though nobody hears it is first moved behind the next waiter that is heard, at most
+/// [`SKIPS_MAX`] times and never with `strict`. If no waiter is heard it is granted all the same.
+pub fn apply_reaching(
+    queue: &mut Queue,
+    op: &Op,
+    now: Moment,
+    floor: u64,
+    mut hears: impl FnMut(&Claim) -> bool,
+) -> Applied {
+    // Each round but the last raises one claim's `skipped`.
+    let rounds_max = queue.claims.len().saturating_mul(usize::from(SKIPS_MAX));
+    for _ in 0..rounds_max {
+        let mut trial = queue.clone();
+        let applied = apply(&mut trial, op.clone(), now, floor);
+        let deaf = applied.grants.iter().find_map(|granted| {
+            let position = trial.position(granted.id)?;
+            let claim = trial.claims.get(position)?;
+            let skippable = !claim.strict && claim.skipped < SKIPS_MAX;
+            if !skippable || hears(claim) {
+                return None;
+            }
+            // Waiting in the state before: a claim that arrives with this operation has no one behind it.
+            let behind = queue.waiters().skip_while(|waiter| waiter.id != granted.id).skip(1).find(|w| hears(w))?;
+            Some((granted.id, behind.id))
+        });
+        let Some((id, behind)) = deaf else {
+            *queue = trial;
+            return applied;
+        };
+        apply(queue, Op::Skip { id, behind }, now, floor);
+    }
+    apply(queue, op.clone(), now, floor)
+}
+
+/// Removes what has died.
+fn sweep(queue: &mut Queue, now: Moment) {
+    queue.claims.retain(|claim| claim.expires > now);
+    queue.marks.retain(|mark| mark.until > now);
+    let claims = queue.claims.iter().map(|claim| claim.expires);
+    let marks = queue.marks.iter().map(|mark| mark.until);
+    queue.sweep_at = claims.chain(marks).min().unwrap_or(Moment(u64::MAX));
+}
+
+/// Grants the claims at the front that fit, then the waiters that re-enter with them.
+fn promote(queue: &mut Queue, now: Moment, floor: u64, grants: &mut Vec<Granted>) {
+    let mut holders = queue.holders().count();
+    while let Some(next) = queue.claims.get(holders) {
+        if !fits(queue, holders, &next.owner, next.shape) {
+            break;
+        }
+        let grant = new_grant(queue, holders, now, floor);
+        grant_at(queue, holders, grant, grants);
+        holders += 1;
+        holders = re_enter_waiters(queue, holders, now, grants);
+    }
+}
+
+/// Lets in the waiters whose owner has just been granted: they would re-enter if they asked now, and
+/// waiting for their own owner could last for ever.
+fn re_enter_waiters(queue: &mut Queue, mut holders: usize, now: Moment, grants: &mut Vec<Granted>) -> usize {
+    let Some(newest) = holders.checked_sub(1).and_then(|index| queue.claims.get(index)) else { return holders };
+    let (owner, shape, grant) = (newest.owner.clone(), newest.shape, newest.grant);
+    let mut index = holders;
+    while let Some(waiter) = queue.claims.get(index) {
+        if waiter.owner == owner && shape.covers(waiter.shape) {
+            let re_entry = grant.map(|grant| Grant { at: now, block_end: grant.token, ..grant });
+            if let (Some(claim), Some(re_entry)) = (queue.claims.remove(index), re_entry) {
+                queue.claims.insert(holders, claim);
+                grant_at(queue, holders, re_entry, grants);
+                holders += 1;
+            }
+        }
+        index += 1;
+    }
+    holders
+}
+
+fn grant_at(queue: &mut Queue, index: usize, grant: Grant, grants: &mut Vec<Granted>) {
+    if let Some(claim) = queue.claims.get_mut(index) {
+        claim.grant = Some(grant);
+        grants.push(Granted { id: claim.id, inbox: claim.inbox.clone(), grant, number: claim.number });
+    }
+}
+
+/// A fresh token, or block of tokens, for the claim at `index`.
+fn new_grant(queue: &mut Queue, index: usize, now: Moment, floor: u64) -> Grant {
+    let block = queue.claims.get(index).map_or(1, |claim| claim.block.max(1));
+    take_tokens(queue, block, now, floor)
+}
+
+fn take_tokens(queue: &mut Queue, block: u32, now: Moment, floor: u64) -> Grant {
+    let token = Token(queue.last.0.saturating_add(1).max(floor));
+    let block_end = Token(token.0.saturating_add(u64::from(block.max(1)) - 1));
+    queue.last = block_end;
+    Grant { token, block_end, at: now }
+}
+
+/// Whether a claim of this owner and shape fits beside the first `holders` claims.
+fn fits(queue: &Queue, holders: usize, owner: &Owner, shape: Shape) -> bool {
+    let mut held = queue.claims.iter().take(holders);
+    match shape {
+        Shape::Exclusive => holders == 0 || held.any(|h| h.owner == *owner && h.shape == Shape::Exclusive),
+        Shape::Shared => {
+            held.all(|h| h.shape == Shape::Shared)
+                || queue.claims.iter().take(holders).any(|h| h.owner == *owner && h.shape.covers(shape))
+        }
+        Shape::Permits { units, of } => {
+            let taken: u64 = held.map(|h| u64::from(h.shape.units())).sum();
+            taken + u64::from(units) <= u64::from(of)
+        }
+    }
+}
+
+fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> Outcome {
+    if let Some(index) = queue.position(request.id) {
+        return repeat(queue, index, &request, now);
+    }
+    if let Some(refusal) = refuse(queue, &request) {
+        return Outcome::Refused(refusal);
+    }
+    let holders = queue.holders().count();
+    let re_entered = queue
+        .claims
+        .iter()
+        .take(holders)
+        .find(|held| held.owner == request.owner && held.shape.covers(request.shape))
+        .and_then(|held| held.grant);
+    let nobody_waits = queue.claims.len() == holders;
+    let at_once = re_entered.is_some() || (nobody_waits && fits(queue, holders, &request.owner, request.shape));
+    if !at_once && !request.queue {
+        return Outcome::Busy(place(queue, queue.claims.len(), now));
+    }
+    queue.marks.retain(|mark| mark.claim != request.id);
+    let index = if re_entered.is_some() { holders } else { queue.claims.len() };
+    let id = request.id;
+    append(queue, index, request, now, floor);
+    if at_once {
+        let grant = match re_entered {
+            Some(outer) => Grant { at: now, block_end: outer.token, ..outer },
+            None => new_grant(queue, index, now, floor),
+        };
+        if let Some(claim) = queue.claims.get_mut(index) {
+            claim.grant = Some(grant);
+        }
+    }
+    standing(queue, id, now).map_or(Outcome::Gone, Outcome::Stands)
+}
+
+/// The same claim id again: the same answer, and a renewal.
+fn repeat(queue: &mut Queue, index: usize, request: &ClaimRequest, now: Moment) -> Outcome {
+    if let Some(claim) = queue.claims.get(index)
+        && (claim.shape != request.shape || claim.owner != request.owner)
+    {
+        return Outcome::Refused(Refusal::Mixed { live: claim.shape, asked: request.shape });
+    }
+    if let Some(claim) = queue.claims.get_mut(index)
+        && claim.grant.is_none()
+    {
+        // The attempt may go on in another process, which listens elsewhere.
+        claim.inbox = request.inbox.clone();
+    }
+    renew(queue, request.id, request.ttl, now)
+}
+
+fn refuse(queue: &Queue, request: &ClaimRequest) -> Option<Refusal> {
+    let asked = request.shape;
+    if let Shape::Permits { units, of } = asked
+        && (units == 0 || units > of)
+    {
+        return Some(Refusal::Units { asked });
+    }
+    if let Some(token) = request.reenter {
+        let holds = queue.holders().any(|held| {
+            held.owner == request.owner && held.grant.is_some_and(|g| g.token <= token && token <= g.block_end)
+        });
+        if !holds {
+            return Some(Refusal::NotHeld);
+        }
+    }
+    let oldest = queue.claims.front()?;
+    if !oldest.shape.mixes_with(asked) {
+        return Some(Refusal::Mixed { live: oldest.shape, asked });
+    }
+    let mut held = queue.holders().filter(|held| held.owner == request.owner).peekable();
+    held.peek()?;
+    match asked {
+        Shape::Permits { .. } => Some(Refusal::PermitsWithinPermits),
+        _ if held.any(|held| held.shape.covers(asked)) => None,
+        _ => Some(Refusal::Upgrade),
+    }
+}
+
+fn append(queue: &mut Queue, index: usize, request: ClaimRequest, now: Moment, floor: u64) {
+    if queue.claims.capacity() == 0 {
+        // Most names have one claim at a time.
+        queue.claims.reserve_exact(1);
+    }
+    let number = queue.last_number.saturating_add(1).max(floor);
+    queue.last_number = number;
+    let expires = now + request.ttl;
+    queue.sweep_at =
+        if queue.claims.is_empty() && queue.marks.is_empty() { expires } else { queue.sweep_at.min(expires) };
+    queue.claims.insert(
+        index,
+        Claim {
+            id: request.id,
+            number,
+            owner: request.owner,
+            label: request.label,
+            shape: request.shape,
+            ttl: request.ttl,
+            expires,
+            appended: now,
+            grant: None,
+            block: request.block,
+            strict: request.strict,
+            skipped: 0,
+            inbox: request.inbox,
+            within: request.within,
+        },
+    );
+}
+
+fn renew(queue: &mut Queue, id: ClaimId, ttl: Duration, now: Moment) -> Outcome {
+    let Some(index) = queue.position(id) else { return missing(queue, id) };
+    if let Some(claim) = queue.claims.get_mut(index) {
+        claim.ttl = claim.ttl.max(ttl);
+        claim.expires = claim.expires.max(now + claim.ttl);
+    }
+    standing(queue, id, now).map_or(Outcome::Gone, Outcome::Stands)
+}
+
+fn missing(queue: &Queue, id: ClaimId) -> Outcome {
+    let mark = queue.marks.iter().find(|mark| mark.claim == id);
+    mark.map_or(Outcome::Gone, |mark| Outcome::Broken(mark.clone()))
+}
+
+fn release(queue: &mut Queue, id: ClaimId, number: Option<u64>) -> Outcome {
+    let position = queue.claims.iter().position(|claim| claim.id == id && number.is_none_or(|n| n == claim.number));
+    match position {
+        Some(index) => {
+            queue.claims.remove(index);
+            Outcome::Released
+        }
+        None => missing(queue, id),
+    }
+}
+
+fn next_block(
+    queue: &mut Queue,
+    id: ClaimId,
+    block_end: Token,
+    next: ClaimRequest,
+    now: Moment,
+    floor: u64,
+    grants: &mut Vec<Granted>,
+) -> Outcome {
+    let Some(index) = queue.position(id) else {
+        // Ended already: by an earlier copy of this request, which appended `next`, or otherwise.
+        return match queue.position(next.id) {
+            Some(_) => match renew(queue, next.id, next.ttl, now) {
+                Outcome::Stands(standing) => Outcome::Moved(standing),
+                other => other,
+            },
+            None => missing(queue, id),
+        };
+    };
+    let current = queue.claims.get(index).and_then(|claim| claim.grant).is_some_and(|g| g.block_end == block_end);
+    if !current {
+        return renew(queue, id, Duration::ZERO, now);
+    }
+    let anyone_waits = queue.waiters().next().is_some();
+    if !anyone_waits {
+        let grant = take_tokens(queue, next.block, now, floor);
+        if let Some(claim) = queue.claims.get_mut(index) {
+            claim.grant = Some(grant);
+        }
+        return renew(queue, id, Duration::ZERO, now);
+    }
+    queue.claims.remove(index);
+    let tail = queue.claims.len();
+    let next_id = next.id;
+    append(queue, tail, next, now, floor);
+    promote(queue, now, floor, grants);
+    standing(queue, next_id, now).map_or(Outcome::Gone, Outcome::Moved)
+}
+
+fn break_holders(
+    queue: &mut Queue,
+    owner: Option<&Owner>,
+    by: &std::sync::Arc<str>,
+    reason: &std::sync::Arc<str>,
+    now: Moment,
+) -> Outcome {
+    let mut evicted = Vec::new();
+    let marks = &mut queue.marks;
+    queue.claims.retain(|claim| {
+        let Some(grant) = claim.grant.filter(|_| owner.is_none_or(|owner| *owner == claim.owner)) else { return true };
+        // The evicted holder asks again within a ttl, or is dead.
+        let until = claim.expires.max(now + claim.ttl);
+        marks.push(BreakMark { claim: claim.id, by: by.clone(), reason: reason.clone(), until });
+        evicted.push(Granted { id: claim.id, inbox: claim.inbox.clone(), grant, number: claim.number });
+        false
+    });
+    if evicted.is_empty() { Outcome::Gone } else { Outcome::Evicted(evicted) }
+}
+
+fn skip(queue: &mut Queue, id: ClaimId, behind: ClaimId) -> Outcome {
+    let (Some(from), Some(to)) = (queue.position(id), queue.position(behind)) else { return Outcome::Gone };
+    let waits = |index: usize| queue.claims.get(index).is_some_and(|claim| claim.grant.is_none());
+    let skippable = queue.claims.get(from).is_some_and(|claim| !claim.strict && claim.skipped < SKIPS_MAX);
+    if from >= to || !skippable || !waits(from) || !waits(to) {
+        return Outcome::Gone;
+    }
+    if let Some(mut claim) = queue.claims.remove(from) {
+        claim.skipped += 1;
+        queue.claims.insert(to, claim);
+    }
+    Outcome::Done
+}
+
+fn standing(queue: &Queue, id: ClaimId, now: Moment) -> Option<Standing> {
+    let index = queue.position(id)?;
+    let claim = queue.claims.get(index)?;
+    let state = claim.grant.ok_or_else(|| place(queue, index, now));
+    Some(Standing { number: claim.number, ttl: claim.ttl, state })
+}
+
+/// The place at `index` of the queue.
+fn place(queue: &Queue, index: usize, now: Moment) -> Place {
+    let holders = queue.holders().count();
+    let first_to_die = queue.holders().min_by_key(|held| held.expires);
+    Place {
+        ahead: index,
+        waiters_ahead: index.saturating_sub(holders),
+        holder: queue.claims.front().map_or_else(|| "nobody".into(), |claim| claim.label.clone()),
+        holder_expires_in: first_to_die.map_or(Duration::ZERO, |held| held.expires.since(now)),
+    }
+}

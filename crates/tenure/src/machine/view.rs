@@ -1,0 +1,122 @@
+//! What people and programs are shown of a name.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::claim::{Queue, Shape};
+use crate::clock::Moment;
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// A name, who holds it and who waits for it. Serializes as `show --json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NameView {
+    /// The name.
+    pub name: Name,
+    /// How many may hold it at once: 1, the number of permits, or none when it is shared or free.
+    pub capacity: Option<u32>,
+    /// Who holds it: one entry for each owner.
+    pub holders: Vec<HolderView>,
+    /// Who waits for it, in order.
+    pub waiters: Vec<WaiterView>,
+}
+
+/// An owner that holds a name. What a foreign client did not record is absent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HolderView {
+    /// Its id.
+    pub owner: Option<Owner>,
+    /// Its label for people.
+    pub label: Option<String>,
+    /// Its fencing token.
+    pub token: Option<Token>,
+    /// How many permits it takes; 1 for the other shapes.
+    pub units: Option<u32>,
+    /// How long it has held.
+    #[serde(rename = "held_ms", serialize_with = "as_ms")]
+    pub held: Option<Duration>,
+    /// How long it still holds unless it renews.
+    #[serde(rename = "expires_in_ms", serialize_with = "as_ms")]
+    pub expires_in: Option<Duration>,
+    /// Its claims, with the numbers the store gave them. More than one after a re-entry.
+    #[serde(skip)]
+    pub claims: Vec<(ClaimId, u64)>,
+}
+
+/// A claim that waits for a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WaiterView {
+    /// Its owner.
+    pub owner: Option<Owner>,
+    /// Its label for people.
+    pub label: Option<String>,
+    /// How long it has waited.
+    #[serde(rename = "waited_ms", serialize_with = "as_ms")]
+    pub waited: Option<Duration>,
+    /// Its id and the number the store gave it.
+    #[serde(skip)]
+    pub claim: (ClaimId, u64),
+}
+
+fn as_ms<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+}
+
+impl NameView {
+    /// A name without claims.
+    pub fn free(name: Name) -> Self {
+        Self { name, capacity: None, holders: Vec::new(), waiters: Vec::new() }
+    }
+
+    /// Whether nobody holds it or waits for it.
+    pub fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+
+    /// The view of a queue at a moment of the store's time; claims that have died are left out.
+    pub fn of(name: Name, queue: &Queue, now: Moment) -> Self {
+        let live = || queue.claims.iter().filter(|claim| claim.expires > now);
+        let mut view = Self::free(name);
+        for claim in live() {
+            let Some(grant) = claim.grant else {
+                view.waiters.push(WaiterView {
+                    owner: Some(claim.owner.clone()),
+                    label: Some(claim.label.to_string()),
+                    waited: Some(now.since(claim.appended)),
+                    claim: (claim.id, claim.number),
+                });
+                continue;
+            };
+            let expires_in = claim.expires.since(now);
+            let same_owner = view.holders.iter_mut().find(|held| held.owner.as_ref() == Some(&claim.owner));
+            if let Some(held) = same_owner.filter(|_| !matches!(claim.shape, Shape::Permits { .. })) {
+                held.expires_in = held.expires_in.max(Some(expires_in));
+                held.held = held.held.max(Some(now.since(grant.at)));
+                held.claims.push((claim.id, claim.number));
+                continue;
+            }
+            view.holders.push(HolderView {
+                owner: Some(claim.owner.clone()),
+                label: Some(claim.label.to_string()),
+                token: Some(grant.token),
+                units: Some(claim.shape.units()),
+                held: Some(now.since(grant.at)),
+                expires_in: Some(expires_in),
+                claims: vec![(claim.id, claim.number)],
+            });
+        }
+        let holding = || live().filter(|claim| claim.grant.is_some()).map(|claim| claim.shape);
+        view.capacity = match live().next().map(|claim| claim.shape) {
+            Some(Shape::Permits { of, .. }) => Some(of),
+            _ if holding().any(|shape| shape == Shape::Exclusive) => Some(1),
+            Some(Shape::Exclusive) if view.holders.is_empty() => Some(1),
+            _ => None,
+        };
+        view
+    }
+}

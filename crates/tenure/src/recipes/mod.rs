@@ -1,0 +1,5 @@
+//! Shapes of use made from locks.
+
+mod rwlock;
+
+pub use rwlock::RwLock;
