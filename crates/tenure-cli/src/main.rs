@@ -1,1 +1,91 @@
-fn main(){}
+//! The `tenure` command: flock for a cluster.
+
+mod args;
+mod break_;
+mod claim;
+mod docs;
+mod duration;
+mod env;
+mod exit;
+mod failure;
+mod held;
+mod help;
+mod label;
+mod output;
+mod run;
+mod show;
+mod store;
+mod wait;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use exit::Exit;
+use failure::Failure;
+use store::Store;
+
+/// How long background work that hangs may delay the end of the process.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    // The guardian is started for every run, so it does not go through the parser.
+    let mut arguments = std::env::args_os();
+    if arguments.nth(1).is_some_and(|first| first == run::GUARD_COMMAND) {
+        return run::guardian(arguments.collect()).into();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error).into(),
+    };
+    let json = cli.common.json;
+    match execute(cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.tell(json);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Tells what the parser has to say: help on stdout, a refusal on stderr.
+fn refuse(error: &clap::Error) -> Exit {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        return output::print(text.as_bytes()).map_or_else(|failure| failure.exit, |()| Exit::Done);
+    }
+    failure::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    Exit::Usage
+}
+
+fn execute(cli: Cli) -> Result<Exit, Failure> {
+    let common = cli.common;
+    let store = || Store::resolve(common.on.as_deref());
+    match cli.command {
+        Command::Run(args) => {
+            let plan = run::Plan::new(args, store()?, common.json)?;
+            on_runtime(run::run(plan))
+        }
+        Command::Acquire(args) => on_runtime(claim::acquire(args, store()?)),
+        Command::Renew(args) => on_runtime(claim::renew(args, store()?)),
+        Command::Release(args) => on_runtime(claim::release(args, store()?, common.json)),
+        Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),
+        Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
+        Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
+    }
+}
+
+/// Runs a command on a runtime of one thread: the quickest to start.
+fn on_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Unavailable, format!("the runtime cannot start: {error}")))?;
+    let outcome = runtime.block_on(command);
+    runtime.shutdown_timeout(FAREWELL);
+    outcome
+}

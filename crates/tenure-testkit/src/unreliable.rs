@@ -11,7 +11,7 @@ use tenure::backend::{
     Renewed,
 };
 use tenure::machine::NameView;
-use tenure::{Certainty, ClaimId, Error, ErrorKind, Name, Owner, Result, Token};
+use tenure::{Certainty, ClaimId, Error, ErrorKind, Name, Owner, Token};
 use tokio::sync::Notify;
 
 /// How often things go wrong, in percent.
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unanswered_call_is_applied_all_the_same() -> Result<()> {
+    async fn an_unanswered_call_is_applied_all_the_same() -> tenure::Result<()> {
         let store = MemoryStore::new();
         let silent = Faults { not_applied: 0, failed: 0, silent: 100, ..Faults::default() };
         let wrapped = Unreliable::new(Arc::new(store.client()), silent, 1);

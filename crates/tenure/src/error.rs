@@ -46,6 +46,9 @@ pub enum ErrorKind {
     /// The claim cannot stand beside the live claims of this name: another number of permits,
     /// permits mixed with another shape, or an upgrade from shared to exclusive.
     Conflict,
+    /// The claim was only to re-enter ([`Lock::reenter`](crate::Lock::reenter)), and its owner does not hold
+    /// the name with that token.
+    NotHeld,
     /// The URL names a store that this build does not contain.
     NotBuilt,
     /// The time to wait is over and the name was held by somebody else.

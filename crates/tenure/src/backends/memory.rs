@@ -96,8 +96,7 @@ impl MemoryStore {
         unpoisoned(self.shards[index].lock())
     }
 
-    fn apply(&self, name: &Name, op: Op) -> Applied {
-        let now = self.clock.now();
+    fn apply(&self, name: &Name, op: Op, now: Moment) -> Applied {
         let floor = self.clock.wall_micros();
         let mut shard = self.shard(name);
         let applied = self.apply_in(&mut shard, name, op, now, floor);
@@ -196,7 +195,7 @@ impl Backend for MemoryBackend {
     fn claim(&self, name: &Name, mut request: ClaimRequest) -> Call<Answer<Claimed>> {
         let counted_from = self.store.clock.now();
         request.inbox = self.inbox.clone();
-        let applied = self.store.apply(name, Op::Claim(request));
+        let applied = self.store.apply(name, Op::Claim(request), counted_from);
         self.store.tell(&applied);
         Box::pin(ready(Ok(Answer { value: outcome::claimed(applied.outcome), counted_from })))
     }
@@ -216,7 +215,7 @@ impl Backend for MemoryBackend {
     }
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
-        let applied = self.store.apply(name, Op::Release { id, number });
+        let applied = self.store.apply(name, Op::Release { id, number }, self.store.clock.now());
         self.store.tell(&applied);
         Box::pin(ready(Ok(outcome::released(applied.outcome))))
     }
@@ -224,14 +223,14 @@ impl Backend for MemoryBackend {
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, mut next: ClaimRequest) -> Call<Answer<Block>> {
         let counted_from = self.store.clock.now();
         next.inbox = self.inbox.clone();
-        let applied = self.store.apply(name, Op::NextBlock { id, block_end, next });
+        let applied = self.store.apply(name, Op::NextBlock { id, block_end, next }, counted_from);
         self.store.tell(&applied);
         Box::pin(ready(Ok(Answer { value: outcome::block(applied.outcome), counted_from })))
     }
 
     fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
         let op = Op::Break { owner, by: by.clone(), reason: reason.clone() };
-        let applied = self.store.apply(name, op);
+        let applied = self.store.apply(name, op, self.store.clock.now());
         if let Outcome::Evicted(evicted) = &applied.outcome {
             for ended in evicted {
                 let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };

@@ -42,7 +42,7 @@ pub(crate) struct Cohorts {
 }
 
 struct Cohort {
-    plan: Plan,
+    plan: Arc<Plan>,
     /// The claim whose guard is out; none while a leader drives one.
     holder: Option<ClaimId>,
     token: Token,
@@ -100,8 +100,7 @@ impl Drop for Ticket {
 }
 
 /// Acquires through the cohort of the name. `None` if it is busy and the caller does not wait.
-pub(crate) async fn acquire(core: &Arc<Core>, plan: &Plan, wait: Wait) -> Result<Option<Guard>> {
-    let started = core.clock.now();
+pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
     loop {
         let leader = match core.cohorts.join(core, plan, wait) {
             Joined::Leads(leader) => leader,
@@ -109,7 +108,9 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Plan, wait: Wait) -> Result
             Joined::Apart { .. } => return super::lock::acquire_apart(core, plan, wait).await,
             Joined::Waits(mut ticket) => {
                 let limit = if let Wait::Until(limit) = wait { Some(limit) } else { None };
-                let turn = core.within(limit, &mut ticket.turn).await;
+                // Only a wait that can run out is measured: a hand-over should cost no look at the clock.
+                let started = limit.map(|_| core.clock.now());
+                let turn = core.within(|| limit, &mut ticket.turn).await;
                 ticket.called = turn.is_some();
                 drop(ticket);
                 match turn {
@@ -137,8 +138,9 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Plan, wait: Wait) -> Result
     }
 }
 
-fn timed_out(core: &Core, plan: &Plan, started: Moment) -> Error {
-    let waited = core.clock.now().since(started);
+fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
+    let now = core.clock.now();
+    let waited = now.since(started.unwrap_or(now));
     let message = format!("not acquired within {} ms", waited.as_millis());
     let holder = Holder { label: core.label.to_string(), expires_in: Duration::ZERO, ahead: 1 };
     Error::new(ErrorKind::Timeout, message)
@@ -190,7 +192,7 @@ impl Cohorts {
         super::unpoisoned(self.shards[index].lock())
     }
 
-    fn join(&self, core: &Arc<Core>, plan: &Plan, wait: Wait) -> Joined {
+    fn join(&self, core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Joined {
         let mut shard = self.shard(&plan.name);
         let Some(cohort) = shard.get_mut(&plan.name) else {
             shard.insert(plan.name.clone(), Cohort::new(plan.clone()));
@@ -317,7 +319,7 @@ impl Turn {
 }
 
 impl Cohort {
-    fn new(plan: Plan) -> Self {
+    fn new(plan: Arc<Plan>) -> Self {
         Self {
             plan,
             holder: None,

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -151,15 +151,15 @@ impl Core {
 
     /// Ends a claim in the background, as long as the store may have it.
     pub(crate) fn release_behind(self: &Arc<Self>, claim: &LiveClaim) {
-        let give_up_at = self.clock.now() + claim.ttl;
-        let release = release(self.clone(), claim.name.clone(), claim.id, claim.number(), give_up_at);
+        let release = release(self.clone(), claim.name.clone(), claim.id, claim.number(), claim.ttl);
         self.errand(Box::pin(async move { drop(release.await) }));
     }
 
-    /// Awaits `work` until `limit`. Polls the work first, so that a ready one costs no timer.
+    /// Awaits `work` until `limit`. Polls the work first, so that a ready one costs neither a look at the
+    /// clock nor a timer.
     pub(crate) async fn within<T>(
         self: &Arc<Self>,
-        limit: Option<Moment>,
+        limit: impl Fn() -> Option<Moment>,
         mut work: impl Future<Output = T> + Unpin,
     ) -> Option<T> {
         let mut alarm = None;
@@ -167,8 +167,8 @@ impl Core {
             if let Poll::Ready(output) = Pin::new(&mut work).poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            let Some(limit) = limit else { return Poll::Pending };
-            let alarm = alarm.get_or_insert_with(|| self.alarm(limit));
+            let alarm: &mut Option<Alarm> = alarm.get_or_insert_with(|| limit().map(|limit| self.alarm(limit)));
+            let Some(alarm) = alarm else { return Poll::Pending };
             Pin::new(alarm).poll(cx).map(|()| None)
         })
         .await
@@ -187,7 +187,7 @@ pub(crate) fn no_answer() -> Error {
     Error::new(ErrorKind::Unavailable, "the store did not answer").with_certainty(Certainty::Unknown)
 }
 
-/// Releases a claim, again and again until the store answers or the claim is surely dead.
+/// Releases a claim, again and again until the store answers or, a ttl later, the claim is surely dead.
 ///
 /// A second "not found" after an unanswered try is a success: it was ours.
 pub(crate) async fn release(
@@ -195,20 +195,22 @@ pub(crate) async fn release(
     name: Name,
     id: ClaimId,
     number: Option<u64>,
-    give_up_at: Moment,
+    ttl: Duration,
 ) -> Result<Released> {
     let mut tried = false;
+    let started = OnceLock::new();
+    let give_up_at = || *started.get_or_init(|| core.clock.now()) + ttl;
     loop {
         let call = core.backend.release(&name, id, number);
-        let limit = give_up_at.min(core.clock.now() + RELEASE_TIMEOUT);
-        let failure = match core.within(Some(limit), call).await {
+        let limit = || Some(give_up_at().min(core.clock.now() + RELEASE_TIMEOUT));
+        let failure = match core.within(limit, call).await {
             Some(Ok(Released::NotFound)) if tried => return Ok(Released::Yes),
             Some(Ok(released)) => return Ok(released),
             Some(Err(error)) => error,
             None => no_answer(),
         };
         tried |= failure.certainty() == Certainty::Unknown;
-        if core.clock.now() + ERRAND_PAUSE >= give_up_at {
+        if core.clock.now() + ERRAND_PAUSE >= give_up_at() {
             return Err(failure.at(Step::Release).about(&name));
         }
         core.alarm(core.clock.now() + ERRAND_PAUSE).await;

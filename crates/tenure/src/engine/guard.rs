@@ -197,8 +197,7 @@ impl Guard {
         }
         self.core.registry.remove(&self.claim);
         let (core, claim) = (self.core.clone(), &self.claim);
-        let give_up_at = core.clock.now() + claim.ttl;
-        let work = release(core.clone(), claim.name.clone(), claim.id, claim.number(), give_up_at);
+        let work = release(core.clone(), claim.name.clone(), claim.id, claim.number(), claim.ttl);
         match Detach::new(core, Box::pin(work)).await {
             Ok(Released::Yes) => Ok(()),
             Ok(Released::NotFound) => Err(Error::lost(self.name(), Loss::Gone).at(Step::Release)),

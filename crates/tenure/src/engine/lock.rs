@@ -34,7 +34,7 @@ use crate::token::Token;
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     core: Arc<Core>,
-    plan: Plan,
+    plan: Arc<Plan>,
     /// What was given as a name, if that is not one: told when the lock is acquired.
     bad_name: Option<Box<str>>,
 }
@@ -58,78 +58,82 @@ impl Lock {
             max_hold: None,
             warn_after: None,
         };
-        Self { core: core.clone(), plan, bad_name }
+        Self { core: core.clone(), plan: Arc::new(plan), bad_name }
+    }
+
+    fn plan_mut(&mut self) -> &mut Plan {
+        Arc::make_mut(&mut self.plan)
     }
 
     /// How long the lock outlives a holder that died: 100 ms to 24 h, 10 s by default. The watchdog renews
     /// every third of it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.plan.ttl = ttl;
+        self.plan_mut().ttl = ttl;
         self
     }
 
     /// Leaves the lease to run out after one ttl instead of renewing it.
     pub fn no_renewal(mut self) -> Self {
-        self.plan.renewed = false;
+        self.plan_mut().renewed = false;
         self
     }
 
     /// Ends the lease after this long, whatever its holder does: [`Guard::lost`] then resolves with
     /// [`Loss::MaxHold`](crate::Loss::MaxHold). Off by default.
     pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.plan.max_hold = Some(limit);
+        self.plan_mut().max_hold = Some(limit);
         self
     }
 
     /// Logs a warning (`tracing`) when it is held for longer than this. Off by default.
     pub fn warn_after(mut self, limit: Duration) -> Self {
-        self.plan.warn_after = Some(limit);
+        self.plan_mut().warn_after = Some(limit);
         self
     }
 
     /// What people see of the holder, instead of the client's label.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
-        self.plan.label = super::clean_label(label.as_ref());
+        self.plan_mut().label = super::clean_label(label.as_ref());
         self
     }
 
     /// Keeps strictly to the order in which claims reached the store: no hand-over among local tasks, and a
     /// waiter is never passed over, not even one that cannot be told of its grant.
     pub fn strict_fifo(mut self) -> Self {
-        self.plan.strict = true;
+        self.plan_mut().strict = true;
         self
     }
 
     /// How to wait where the store keeps no queue.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.plan.strategy = strategy;
+        self.plan_mut().strategy = strategy;
         self
     }
 
     /// How many permits to take, for a semaphore; 1 by default.
     pub fn units(mut self, units: u32) -> Self {
         if let Shape::Permits { of, .. } = self.plan.shape {
-            self.plan.shape = Shape::Permits { units, of };
+            self.plan_mut().shape = Shape::Permits { units, of };
         }
         self
     }
 
     /// The owners this process runs within: recorded with the claim, for finding deadlocks.
     pub fn within(mut self, owners: impl IntoIterator<Item = Owner>) -> Self {
-        self.plan.within = owners.into_iter().collect();
+        self.plan_mut().within = owners.into_iter().collect();
         self
     }
 
-    /// Only re-enters: [`ErrorKind::Conflict`] unless the session's owner holds the name with this token.
+    /// Only re-enters: [`ErrorKind::NotHeld`] unless the session's owner holds the name with this token.
     pub fn reenter(mut self, token: Token) -> Self {
-        self.plan.reenter = Some(token);
+        self.plan_mut().reenter = Some(token);
         self
     }
 
     /// Derives the claim's id from owner and name, so that the same acquire from another process is a retry
     /// of this one. For a session whose owner the caller keeps ([`Tenure::session_as`](crate::Tenure::session_as)).
     pub fn repeatable(mut self) -> Self {
-        self.plan.repeatable = self.plan.owner.is_some();
+        self.plan_mut().repeatable = self.plan.owner.is_some();
         self
     }
 
@@ -203,7 +207,7 @@ impl Lock {
 }
 
 /// Acquires with a store claim of its own.
-pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Plan, wait: Wait) -> Result<Option<Guard>> {
+pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
     let mut pending = Pending::new(core, plan.clone(), 1);
     match pending.drive(wait).await {
         Ok(Some(claim)) => {

@@ -4,7 +4,7 @@
 //! the store under way travel with it.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::core::{Core, no_answer, release};
@@ -50,7 +50,7 @@ impl Wait {
 
 pub(crate) struct Pending {
     core: Arc<Core>,
-    plan: Plan,
+    plan: Arc<Plan>,
     claim: Arc<LiveClaim>,
     stage: Stage,
     /// Whether the store may have the claim.
@@ -58,7 +58,8 @@ pub(crate) struct Pending {
     /// Whether the store has ever answered.
     reached: bool,
     block: u32,
-    started: Moment,
+    /// When the present task began to wait; none while nothing had to be waited for.
+    started: OnceLock<Moment>,
     tries: u32,
     /// Whether the grant was waited for in the queue.
     waited: bool,
@@ -77,9 +78,8 @@ enum Stage {
 }
 
 impl Pending {
-    pub(crate) fn new(core: &Arc<Core>, plan: Plan, block: u32) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, plan: Arc<Plan>, block: u32) -> Self {
         let claim = register(core, &plan);
-        let started = core.clock.now();
         Self {
             core: core.clone(),
             plan,
@@ -88,7 +88,7 @@ impl Pending {
             sent: false,
             reached: false,
             block,
-            started,
+            started: OnceLock::new(),
             tries: 0,
             waited: false,
             last_place: None,
@@ -96,7 +96,13 @@ impl Pending {
     }
 
     /// A claim that continues the holding of `held`, or waits behind the others.
-    pub(crate) fn next_block(core: &Arc<Core>, plan: Plan, held: Arc<LiveClaim>, block_end: Token, block: u32) -> Self {
+    pub(crate) fn next_block(
+        core: &Arc<Core>,
+        plan: Arc<Plan>,
+        held: Arc<LiveClaim>,
+        block_end: Token,
+        block: u32,
+    ) -> Self {
         let mut pending = Self::new(core, plan, block);
         pending.stage = Stage::Block { held, block_end, call: None };
         pending.reached = true;
@@ -105,7 +111,7 @@ impl Pending {
 
     /// Another task goes on with it, with a patience of its own.
     pub(crate) fn taken_over(&mut self) {
-        self.started = self.core.clock.now();
+        self.started = OnceLock::new();
         self.tries = 0;
     }
 
@@ -147,7 +153,7 @@ impl Pending {
     async fn ask(&mut self, wait: Wait) -> Result<bool> {
         let store_queues = self.core.backend.capabilities().queue;
         let queue = store_queues && !matches!(wait, Wait::No);
-        let limit = self.call_limit(wait);
+        let limit = call_limit(&self.core, &self.plan, &self.started, wait);
         let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
         if call.is_none() {
             let request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
@@ -155,7 +161,7 @@ impl Pending {
             *call = Some(self.core.backend.claim(&self.plan.name, request));
         }
         let Some(under_way) = call else { return Ok(true) };
-        let answer = self.core.within(Some(limit), under_way).await;
+        let answer = self.core.within(limit, under_way).await;
         *call = None;
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
@@ -202,7 +208,7 @@ impl Pending {
                     // Left in the queue by an attempt with the same id: the caller does not wait for it.
                     return Err(self.timed_out());
                 }
-                match self.core.within(wait.limit(), changed).await {
+                match self.core.within(|| wait.limit(), changed).await {
                     Some(()) => Ok(None),
                     None => Err(self.timed_out()),
                 }
@@ -221,7 +227,7 @@ impl Pending {
             // Nobody will renew it, so it starts with its full ttl.
             let request = RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
             let call = self.core.backend.renew(vec![request], false);
-            let answer = self.core.within(Some(claim.deadline()), call).await;
+            let answer = self.core.within(|| Some(claim.deadline()), call).await;
             if let Some(Ok(Answer { value, counted_from })) = answer
                 && let Some(Renewed::Stands(standing)) = value.first()
             {
@@ -246,7 +252,6 @@ impl Pending {
 
     /// Asks for the next block once. `None` if there is more to do.
     async fn ask_block(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
-        let limit = self.call_limit(wait);
         let Stage::Block { held, block_end, call } = &mut self.stage else { return Ok(None) };
         if self.core.clock.now() >= lease::lost_at(held.deadline()) {
             self.make_anew();
@@ -259,7 +264,8 @@ impl Pending {
             *call = Some(self.core.backend.next_block(&self.plan.name, held.id, block_end, next));
         }
         let Some(under_way) = call else { return Ok(None) };
-        let answer = self.core.within(Some(limit), under_way).await;
+        let limit = call_limit(&self.core, &self.plan, &self.started, wait);
+        let answer = self.core.within(limit, under_way).await;
         *call = None;
         match answer {
             Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {
@@ -296,7 +302,7 @@ impl Pending {
         let over = match wait {
             Wait::No => true,
             Wait::Until(limit) => now >= limit,
-            Wait::Forever => !self.reached && now >= self.started + PATIENCE,
+            Wait::Forever => !self.reached && now >= self.started() + PATIENCE,
         };
         if over || !error.is_retryable() {
             return Err(error);
@@ -322,11 +328,8 @@ impl Pending {
         Ok(())
     }
 
-    /// How long one request may go unanswered before it is repeated.
-    fn call_limit(&self, wait: Wait) -> Moment {
-        let patience = (self.plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
-        let limit = self.core.clock.now() + patience;
-        wait.limit().map_or(limit, |until| limit.min(until))
+    fn started(&self) -> Moment {
+        *self.started.get_or_init(|| self.core.clock.now())
     }
 
     /// Gives the present claim up and makes a new one, at the tail.
@@ -347,15 +350,14 @@ impl Pending {
     pub(crate) async fn withdraw(mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         if let Some(ending) = ending(&self.core, &self.plan, &self.claim, stage, self.sent) {
-            let limit = self.core.clock.now() + WITHDRAWAL_MAX;
             let ending = Detach::new(self.core.clone(), ending);
-            self.core.within(Some(limit), ending).await;
+            self.core.within(|| Some(self.core.clock.now() + WITHDRAWAL_MAX), ending).await;
         }
     }
 
     pub(crate) fn timed_out(&self) -> Error {
         let holder = self.last_place.as_ref().map(holder);
-        let waited = self.core.clock.now().since(self.started);
+        let waited = self.core.clock.now().since(self.started());
         Error::new(ErrorKind::Timeout, format!("not acquired within {}", rounded(waited)))
             .at(Step::Acquire)
             .about(&self.plan.name)
@@ -381,10 +383,19 @@ impl Pending {
             }
             Refusal::Units { asked } => format!("{asked} cannot be taken"),
         };
-        Error::new(ErrorKind::Conflict, message)
-            .at(Step::Acquire)
-            .about(&self.plan.name)
-            .in_store(self.core.backend.url())
+        let kind = if *refusal == Refusal::NotHeld { ErrorKind::NotHeld } else { ErrorKind::Conflict };
+        Error::new(kind, message).at(Step::Acquire).about(&self.plan.name).in_store(self.core.backend.url())
+    }
+}
+
+/// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
+fn call_limit(core: &Core, plan: &Plan, started: &OnceLock<Moment>, wait: Wait) -> impl Fn() -> Option<Moment> {
+    let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
+    move || {
+        let now = core.clock.now();
+        started.get_or_init(|| now);
+        let limit = now + patience;
+        Some(wait.limit().map_or(limit, |until| limit.min(until)))
     }
 }
 
@@ -429,7 +440,7 @@ fn ending(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, s
         return None;
     }
     core.registry.remove(claim);
-    let give_up_at = core.clock.now() + plan.ttl;
+    let ttl = plan.ttl;
     let (core, claim, repeatable) = (core.clone(), claim.clone(), plan.repeatable);
     match stage {
         Stage::Over => None,
@@ -437,7 +448,7 @@ fn ending(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, s
         Stage::Asking(call) => Some(Box::pin(async move {
             let mut number = claim.number();
             if let Some(call) = call
-                && let Some(Ok(answer)) = core.within(Some(give_up_at), call).await
+                && let Some(Ok(answer)) = core.within(|| Some(core.clock.now() + ttl), call).await
             {
                 match answer.value {
                     Claimed::Stands(standing) => number = Some(standing.number),
@@ -446,21 +457,21 @@ fn ending(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, s
             }
             // An id that is used again is ended only by its number; if that is not known, by its ttl.
             if !repeatable || number.is_some() {
-                drop(release(core.clone(), claim.name.clone(), claim.id, number, core.clock.now() + claim.ttl).await);
+                drop(release(core.clone(), claim.name.clone(), claim.id, number, ttl).await);
             }
         })),
         Stage::Answered => Some(Box::pin(async move {
-            drop(release(core, claim.name.clone(), claim.id, claim.number(), give_up_at).await);
+            drop(release(core, claim.name.clone(), claim.id, claim.number(), ttl).await);
         })),
         Stage::Block { held, call, .. } => Some(Box::pin(async move {
             core.registry.remove(&held);
             let asked = sent;
             if let Some(call) = call {
-                let _ = core.within(Some(give_up_at), call).await;
+                let _ = core.within(|| Some(core.clock.now() + ttl), call).await;
             }
-            drop(release(core.clone(), held.name.clone(), held.id, held.number(), give_up_at).await);
+            drop(release(core.clone(), held.name.clone(), held.id, held.number(), ttl).await);
             if asked {
-                drop(release(core, claim.name.clone(), claim.id, None, give_up_at).await);
+                drop(release(core, claim.name.clone(), claim.id, None, ttl).await);
             }
         })),
     }

@@ -27,13 +27,16 @@ pub fn apply(queue: &mut Queue, op: Op, now: Moment, floor: u64) -> Applied {
         Op::Break { owner, by, reason } => break_holders(queue, owner.as_ref(), &by, &reason, now),
         Op::Skip { id, behind } => skip(queue, id, behind),
     };
-    if matches!(outcome, Outcome::Released | Outcome::Evicted(_)) {
+    if matches!(outcome, Outcome::Released | Outcome::Evicted(_) | Outcome::Done) {
         promote(queue, now, floor, &mut grants);
     }
     // A claim may hear of its grant in the answer to its own renewal; telling it twice is waste.
     if let Outcome::Stands(standing) | Outcome::Moved(standing) = &outcome {
         grants.retain(|granted| granted.number != standing.number);
     }
+    // Granted when the dead were swept and ended by this very operation: it must not hear of a grant
+    // after its end.
+    grants.retain(|granted| queue.holders().any(|held| held.number == granted.number));
     Applied { outcome, grants }
 }
 
@@ -60,14 +63,16 @@ pub fn apply_reaching(
                 return None;
             }
             // Waiting in the state before: a claim that arrives with this operation has no one behind it.
-            let behind = queue.waiters().skip_while(|waiter| waiter.id != granted.id).skip(1).find(|w| hears(w))?;
+            let mut later = queue.waiters().skip_while(|waiter| waiter.id != granted.id).skip(1);
+            let behind = later.find(|waiter| waiter.expires > now && hears(waiter))?;
             Some((granted.id, behind.id))
         });
         let Some((id, behind)) = deaf else {
             *queue = trial;
             return applied;
         };
-        apply(queue, Op::Skip { id, behind }, now, floor);
+        // Not by `apply`, which would sweep, and grant, before it skips.
+        skip(queue, id, behind);
     }
     apply(queue, op.clone(), now, floor)
 }
@@ -320,7 +325,9 @@ fn next_block(
     queue.claims.remove(index);
     let tail = queue.claims.len();
     let next_id = next.id;
-    append(queue, tail, next, now, floor);
+    if queue.position(next_id).is_none() {
+        append(queue, tail, next, now, floor);
+    }
     promote(queue, now, floor, grants);
     standing(queue, next_id, now).map_or(Outcome::Gone, Outcome::Moved)
 }

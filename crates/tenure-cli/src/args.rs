@@ -1,0 +1,207 @@
+//! The command line, and nothing but its parsing. What values mean is decided where they are used.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{duration, help};
+
+/// Locks for programs on many machines: flock for a cluster
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, after_help = help::SHORT, after_long_help = help::TOP, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// The store: sqlite:PATH, sqlite: (the embedded default file) or memory:. Falls back to $TENURE_URL, then to sqlite:
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) on: Option<String>,
+    /// Data as JSON on stdout, errors as JSON on stderr
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command under a lock
+    #[command(after_long_help = help::RUN)]
+    Run(Run),
+    /// Take a lock and leave it to the script
+    #[command(after_long_help = help::ACQUIRE)]
+    Acquire(Acquire),
+    /// Keep a lock that acquire took
+    #[command(after_long_help = help::RENEW)]
+    Renew(Renew),
+    /// Give a lock back that acquire took
+    #[command(after_long_help = help::RELEASE)]
+    Release(Release),
+    /// Show who holds a name and who waits for it
+    #[command(after_long_help = help::SHOW)]
+    Show(Show),
+    /// List the names in use
+    #[command(after_long_help = help::LS)]
+    Ls(Ls),
+    /// End the claims of a lock's holders
+    #[command(after_long_help = help::BREAK)]
+    Break(Break),
+    /// Print completions for a shell
+    #[command(after_long_help = help::COMPLETIONS)]
+    Completions(Completions),
+    /// Print the manual page
+    #[command(after_long_help = help::MAN)]
+    Man(Man),
+}
+
+/// How long to wait.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Waiting {
+    /// Wait at most this long; for ever if not given
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait: exit 75 if somebody else holds it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// What to lock, such as nightly or orders/42
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// How long the lock outlives a machine that died; renewed every third of it
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, default_value = "10s")]
+    pub(crate) ttl: Duration,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+    /// Hold it together with other --shared runs, but with no other
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Let N runs of this name hold it together; all must say the same N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+    /// From SIGTERM to SIGKILL when the lease is lost [default: a fifth of the ttl, at most 5s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// What others see of the holder [default: host:pid and the command's name]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Acquire {
+    /// What to lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// How long it is yours without a renewal
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, default_value = "30s")]
+    pub(crate) ttl: Duration,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+    /// Who claims: 1 to 128 visible ASCII characters; the same again repeats the attempt [default: random]
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// What others see of the holder [default: host and pid of the caller]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Renew {
+    /// What is locked
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The owner that acquire printed
+    #[arg(long)]
+    pub(crate) owner: String,
+    /// For how long; a shorter one than it has keeps the longer [default: as acquired]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// What is locked
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The owner that acquire printed
+    #[arg(long)]
+    pub(crate) owner: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The name to look at
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Only names that begin with this
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Break {
+    /// Whose holders to end
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Do it; without this, only says what would be ended
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// End only this owner's claims
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Why: the evicted holder is told
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Write one page per command into this directory instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_stand_before_or_after_the_name_and_the_rest_is_the_command() {
+        for line in [
+            ["tenure", "run", "--ttl", "5s", "x", "--", "cmd", "--ttl"],
+            ["tenure", "run", "x", "--ttl", "5s", "--", "cmd", "--ttl"],
+        ] {
+            let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
+            assert_eq!(run.name, "x");
+            assert_eq!(run.ttl, Duration::from_secs(5));
+            assert_eq!(run.command, ["cmd", "--ttl"]);
+        }
+    }
+}

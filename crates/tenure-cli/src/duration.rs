@@ -1,0 +1,79 @@
+//! Durations, as people write and read them.
+
+use std::time::Duration;
+
+use tenure::{TTL_MAX, TTL_MIN};
+
+/// Reads `30s`, `500ms`, `1m 30s`. A bare number is refused: seconds to one, milliseconds to another.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let bare = text.trim();
+    if !bare.is_empty() && bare.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(format!("a duration needs a unit, such as {bare}s, {bare}ms or {bare}m"));
+    }
+    humantime::parse_duration(bare).map_err(|error| format!("{error}; write it as 500ms, 30s or 1m"))
+}
+
+/// Reads a ttl.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = parse(text)?;
+    if (TTL_MIN..=TTL_MAX).contains(&ttl) {
+        return Ok(ttl);
+    }
+    Err(format!("a ttl is {} to {}", humantime::format_duration(TTL_MIN), hours(TTL_MAX)))
+}
+
+fn hours(duration: Duration) -> String {
+    format!("{}h", duration.as_secs() / 3600)
+}
+
+/// Shows a duration in at most two units, the way one says it.
+pub(crate) fn show(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let s = duration.as_secs();
+    match s {
+        0 => format!("{ms}ms"),
+        1..10 => format!("{s}.{}s", ms % 1000 / 100),
+        10..60 => format!("{s}s"),
+        60..3600 => format!("{}m {:02}s", s / 60, s % 60),
+        3600..86400 => format!("{}h {:02}m", s / 3600, s % 3600 / 60),
+        _ => format!("{}d {:02}h", s / 86400, s % 86400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_is_refused_with_advice() {
+        for bare in ["0", "30", "1.5"] {
+            let problem = parse(bare).unwrap_err();
+            assert!(problem.contains("unit") && problem.contains(&format!("{bare}s")), "{problem}");
+        }
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("1m"), Ok(Duration::from_secs(60)));
+        assert!(parse("").is_err() && parse("fast").is_err());
+    }
+
+    #[test]
+    fn a_ttl_has_a_range() {
+        for bad in ["0s", "99ms", "25h"] {
+            assert_eq!(parse_ttl(bad).unwrap_err(), "a ttl is 100ms to 24h", "{bad}");
+        }
+        assert!(parse_ttl("100ms").is_ok() && parse_ttl("24h").is_ok());
+    }
+
+    #[test]
+    fn durations_are_shown_short() {
+        for (ms, shown) in [
+            (7, "7ms"),
+            (1_250, "1.2s"),
+            (59_000, "59s"),
+            (61_000, "1m 01s"),
+            (7_380_000, "2h 03m"),
+            (90_000_000, "1d 01h"),
+        ] {
+            assert_eq!(show(Duration::from_millis(ms)), shown);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The longer texts of `--help`: how to use each command, and which exit codes matter to it.
+
+pub(crate) const SHORT: &str = "`tenure COMMAND --help` has examples and exit codes";
+
+pub(crate) const TOP: &str = "\
+Examples:
+  tenure run nightly -- ./report.sh              one host of many runs it at a time
+  tenure run deploy --wait 5m -- make deploy     wait five minutes for the turn, then give up
+  tenure show nightly                            who holds it, who waits
+
+Environment:
+  TENURE_URL     the store, where --on is not given
+  XDG_STATE_HOME, HOME
+                 where the embedded store's file is: tenure/locks.db there, or in ~/.local/state
+  The command of `run` is given:
+  TENURE_NAME    the name it runs under
+  TENURE_TOKEN   the fencing token: pass it on to what the lock protects (unset where a store has none)
+  TENURE_OWNER   the owner of the lock
+  TENURE_URL     the store, complete
+  TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters
+
+Exit codes:
+  0    done; `run` exits as its command does (128+N if signal N ended it)
+  1    release: the owner holds nothing; break: nobody holds
+  64   usage, a bad value, or a claim that does not go with the live ones of this name
+  69   the store was not reached or cannot be used
+  75   not acquired: somebody else holds it
+  76   the lease was lost or broken
+  126  the command cannot be executed
+  127  the command was not found
+  143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP); the claim was ended first";
+
+pub(crate) const RUN: &str = "\
+The command runs in a process group of its own. If the lease cannot be kept, the group gets SIGTERM a grace
+before the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped. SIGINT, SIGTERM
+and SIGHUP are passed on to it. The lock is free the moment the command ends.
+
+Examples:
+  tenure run nightly -- ./report.sh
+  tenure run orders/42 --no-wait -- ./ship 42      skip it if somebody is at it
+  tenure run cache --shared -- ./read-only-job     together with other --shared runs
+  tenure run upload --permits 3 -- ./upload        three at a time
+  tenure run db --ttl 30s --grace 5s -- ./migrate
+
+Exit codes:
+  the command's own, 128+N if signal N ended it, 126 if it cannot be executed, 127 if it was not found
+  64   bad value; the name is in use with another shape; --shared cannot become exclusive in a nested run
+  69   store not reached within --wait, or within 10s without it
+  75   busy with --no-wait, or still busy when --wait was over
+  76   the lease was lost or broken, whatever the command then returned
+  143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
+
+pub(crate) const ACQUIRE: &str = "\
+Prints one line of JSON: {\"name\",\"owner\",\"token\",\"expires_in_ms\"}. Nothing renews the lock: call renew in time,
+or let it run out. Prefer `tenure run` where you can: it renews, and stops the work when the lease is lost.
+
+Examples:
+  owner=$(tenure acquire backup --ttl 1m --wait 10s | jq -r .owner)
+  tenure release backup --owner \"$owner\"
+  tenure acquire backup --owner \"$CI_JOB_ID\" --no-wait     the same owner again repeats the attempt
+
+Exit codes:
+  64 bad value    69 store not reached    75 somebody else holds it    143 SIGTERM while waiting";
+
+pub(crate) const RENEW: &str = "\
+Prints what acquire prints; the token is null while the claim still waits.
+
+Example:
+  tenure renew backup --owner \"$owner\" --ttl 1m || exit     stop the work: it is no longer yours
+
+Exit codes:
+  69 store not reached    76 it is gone: it ran out, was released, or was broken";
+
+pub(crate) const RELEASE: &str = "\
+Example:
+  tenure release backup --owner \"$owner\"
+
+Exit codes:
+  1 this owner holds nothing there    69 store not reached";
+
+pub(crate) const SHOW: &str = "\
+Examples:
+  tenure show nightly
+  tenure show nightly --json | jq '.holders[0].label'
+
+A free name is shown as free, with exit code 0.";
+
+pub(crate) const LS: &str = "\
+Examples:
+  tenure ls
+  tenure ls orders/ --json | jq -r '.[].name'";
+
+pub(crate) const BREAK: &str = "\
+The next holder has a higher token. The evicted one is told who broke it and why, but may work on for a moment:
+a resource that checks tokens is safe from it, another is not.
+
+Examples:
+  tenure break nightly                                   says what would be ended
+  tenure break nightly --yes --reason 'host web-3 hangs'
+
+Exit codes:
+  1 nobody holds it    64 without --yes    69 store not reached";
+
+pub(crate) const COMPLETIONS: &str = "\
+Examples:
+  tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+  tenure completions zsh > ~/.zfunc/_tenure
+  tenure completions fish > ~/.config/fish/completions/tenure.fish";
+
+pub(crate) const MAN: &str = "\
+Examples:
+  tenure man | man -l -
+  tenure man --out /usr/local/share/man/man1";

@@ -1,0 +1,285 @@
+//! The guardian: a process that outlives whatever befalls `tenure run`, for as long as the command does.
+//!
+//! It starts the command in a process group of its own, keeps the lease's deadline, and sees to it that the group does
+//! not outlive it. It hears of renewals over its stdin; when that closes, `tenure run` is gone and the group is ended
+//! at once. One thread, no runtime: three descriptors to wait for.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tenure::clock::{Clock, SystemClock};
+
+use super::control::{Lines, Order, Report, line, receive, send};
+use super::leash::{Leash, Pull};
+use crate::exit::Exit;
+
+/// How often the rest of a group is looked for whose leader has ended.
+const LOOK_AGAIN_US: u64 = 20_000;
+/// ENOEXEC: a script without a `#!` line.
+const NO_INTERPRETER: i32 = 8;
+
+/// Is a guardian until the command has ended. `arguments` begins with `--`.
+pub(crate) fn main(arguments: Vec<OsString>) -> Exit {
+    let command: Vec<OsString> = arguments.into_iter().skip(1).collect();
+    // Nobody notices if this fails: `tenure run` sees the socket close, and ends the command itself.
+    drop(guard(&command));
+    Exit::Done
+}
+
+fn guard(command: &[OsString]) -> io::Result<()> {
+    // Whoever asks the foreground or `tenure` to end does not mean us: we end last.
+    let everything = SigSet::all();
+    let mask = everything.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
+    let signals = SignalFd::with_flags(&everything, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    // `killall tenure` would otherwise end the group's last keeper together with the first.
+    drop(std::fs::write("/proc/self/comm", "lease-guardian"));
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut lines = Lines::default();
+    let Some(Start { env, mut leash, stdin }) = await_start(&socket, &mut lines)? else { return Ok(()) };
+    if leash.due(now()).is_some() {
+        let message = "the lease ran out before the command could start".to_owned();
+        return tell(&socket, &Report::Failed { message, code: Exit::Lost.code() });
+    }
+    // The command starts with the signal mask that `tenure run` was started with. Signals that came for us meanwhile
+    // are taken off first, so that lifting the block for a moment does not let them end us.
+    while let Ok(Some(_)) = signals.read_signal() {}
+    mask.thread_set_mask()?;
+    let started = start(command, &env, stdin);
+    everything.thread_set_mask()?;
+    let pid = match started {
+        Ok(pid) => pid,
+        Err(error) => {
+            let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::CannotExecute };
+            return tell(&socket, &Report::Failed { message: error.to_string(), code: exit.code() });
+        }
+    };
+    tell(&socket, &Report::Pid(pid.as_raw_nonzero().get()))?;
+    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    Guardian { socket, lines, signals, timer, leash, pid, alone: false, ended: None }.watch()
+}
+
+/// All that is needed to start the command.
+struct Start {
+    env: BTreeMap<String, Option<String>>,
+    leash: Leash,
+    stdin: OwnedFd,
+}
+
+/// Waits for the word to start. `None` if there is nothing to do: the lock was not acquired.
+fn await_start(socket: &OwnedFd, lines: &mut Lines) -> io::Result<Option<Start>> {
+    let mut buffer = [0; 4096];
+    let mut stdin = None;
+    loop {
+        let (count, passenger) = receive(socket, &mut buffer)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        stdin = stdin.or(passenger);
+        lines.push(buffer.get(..count).unwrap_or_default());
+        match lines.next::<Order>().transpose()? {
+            Some(Order::Start { env, deadline_us, grace_us }) => {
+                let stdin = stdin.ok_or_else(|| io::Error::other("no stdin came with the order to start"))?;
+                return Ok(Some(Start { env, leash: Leash::new(deadline_us, grace_us), stdin }));
+            }
+            Some(_) => return Err(io::Error::other("not an order to start")),
+            None => {}
+        }
+    }
+}
+
+/// Starts the command as the leader of a new process group.
+fn start(command: &[OsString], env: &BTreeMap<String, Option<String>>, stdin: OwnedFd) -> io::Result<Pid> {
+    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
+    let spawn = |program: &OsString, arguments: &[&OsString], stdin: Stdio| {
+        let mut child = Command::new(program);
+        child.args(arguments).stdin(stdin).process_group(0);
+        for (name, value) in env {
+            match value {
+                Some(value) => child.env(name, value),
+                None => child.env_remove(name),
+            };
+        }
+        child.spawn()
+    };
+    let plain: Vec<&OsString> = arguments.iter().collect();
+    let child = match spawn(program, &plain, Stdio::from(stdin.try_clone()?)) {
+        // As shells and execvp do.
+        Err(error) if error.raw_os_error() == Some(NO_INTERPRETER) => {
+            let script: Vec<&OsString> = std::iter::once(program).chain(arguments).collect();
+            spawn(&OsString::from("/bin/sh"), &script, Stdio::from(stdin)).map_err(|_| error)
+        }
+        outcome => outcome,
+    }?;
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no pid"))
+}
+
+struct Guardian {
+    socket: OwnedFd,
+    lines: Lines,
+    signals: SignalFd,
+    timer: OwnedFd,
+    leash: Leash,
+    /// The command, and the group it leads.
+    pid: Pid,
+    /// Whether `tenure run` is gone.
+    alone: bool,
+    /// How the command ended. It stays unreaped, so that its pid still means its group.
+    ended: Option<Report>,
+}
+
+impl Guardian {
+    fn watch(mut self) -> io::Result<()> {
+        loop {
+            self.look_at_command()?;
+            while let Some(pull) = self.leash.due(now()) {
+                self.pull(pull);
+            }
+            if self.ended.is_some() && self.is_over() {
+                return self.ended.take().map_or(Ok(()), |report| tell(&self.socket, &report));
+            }
+            self.set_timer()?;
+            self.sleep()?;
+        }
+    }
+
+    /// Whether nothing is left to do after the command has ended: a group that was told to stop is watched to its last
+    /// member; what a command leaves running when it ends by itself is its own affair, as with flock.
+    fn is_over(&self) -> bool {
+        !self.leash.is_stopping() || self.leash.is_killed() || is_group_empty(self.pid)
+    }
+
+    fn pull(&self, pull: Pull) {
+        match pull {
+            Pull::Term => {
+                drop(tell(&self.socket, &Report::Overdue));
+                self.ask_to_stop();
+            }
+            Pull::Kill => {
+                let _ = kill_process_group(self.pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// A stopped process does not hear of SIGTERM until it is continued.
+    fn ask_to_stop(&self) {
+        let _ = kill_process_group(self.pid, Signal::TERM);
+        let _ = kill_process_group(self.pid, Signal::CONT);
+    }
+
+    fn stop_now(&mut self) {
+        if self.leash.stop(now()) {
+            self.ask_to_stop();
+        }
+    }
+
+    fn look_at_command(&mut self) -> io::Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        let ends = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Some(status) = waitid(WaitId::Pid(self.pid), ends)? {
+            self.ended = match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Some(Report::Exited(code)),
+                (None, Some(signal)) => Some(Report::Signaled(signal)),
+                (None, None) => None,
+            };
+            return Ok(());
+        }
+        let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        match waitid(WaitId::Pid(self.pid), stops) {
+            Ok(status) => {
+                if let Some(signal) = status.and_then(|status| status.stopping_signal()) {
+                    drop(tell(&self.socket, &Report::Stopped(signal)));
+                }
+            }
+            // It has ended since, and SIGCHLD says so.
+            Err(rustix::io::Errno::CHILD) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 1024];
+        let (count, _) = receive(&self.socket, &mut buffer)?;
+        if count == 0 {
+            self.alone = true;
+            self.stop_now();
+        }
+        self.lines.push(buffer.get(..count).unwrap_or_default());
+        while let Some(order) = self.lines.next::<Order>() {
+            match order? {
+                Order::Deadline(deadline_us) => self.leash.renew(deadline_us),
+                Order::Term => self.stop_now(),
+                Order::Start { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn set_timer(&self) -> io::Result<()> {
+        let look_again = self.ended.is_some().then(|| now() + LOOK_AGAIN_US);
+        // Zero disarms it.
+        let at = self.leash.next().into_iter().chain(look_again).min().map_or(0, |at| at.max(1));
+        let value = Timespec {
+            tv_sec: i64::try_from(at / 1_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(at % 1_000_000 * 1_000).unwrap_or(0),
+        };
+        let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting)?;
+        Ok(())
+    }
+
+    /// Sleeps until there is something to hear, to see or to do.
+    fn sleep(&mut self) -> io::Result<()> {
+        let mut waiting = vec![
+            PollFd::new(&self.timer, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+        ];
+        if !self.alone {
+            waiting.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
+        match poll(&mut waiting, None) {
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            other => other?,
+        };
+        let heard = waiting.get(2).is_some_and(|socket| !socket.revents().is_empty());
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        if heard { self.hear() } else { Ok(()) }
+    }
+}
+
+/// Whether a group has no member but its leader, which has ended and is not reaped. When in doubt, it has.
+fn is_group_empty(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let leader = group.as_raw_nonzero().get().to_string();
+    let members = processes.flatten().filter(|process| {
+        let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { return false };
+        // pid (command) state ppid pgrp ...; the command may hold anything, parentheses too.
+        let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+        let mut fields = rest.split_whitespace();
+        let state = fields.next();
+        fields.nth(1) == Some(leader.as_str()) && state != Some("Z")
+    });
+    members.count() == 0
+}
+
+fn tell(socket: &OwnedFd, report: &Report) -> io::Result<()> {
+    send(socket, &line(report)?, None)
+}
+
+fn now() -> u64 {
+    SystemClock.now().as_micros()
+}

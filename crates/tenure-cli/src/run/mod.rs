@@ -1,0 +1,80 @@
+//! `run`: a command under a lock.
+//!
+//! Three processes. `tenure run` holds the lock and talks to the store ([`supervise`]). The command runs in a process
+//! group of its own. Between them stands a small guardian ([`guardian`]) that knows until when the lease is good and
+//! ends the group before that, whatever becomes of `tenure run`: killed, stopped, or hanging on the store. They talk
+//! over a socket pair ([`control`]).
+
+mod control;
+mod guardian;
+mod leash;
+mod link;
+mod orphan;
+mod plan;
+pub(crate) mod signals;
+mod supervise;
+mod terminal;
+mod waiting;
+
+use std::time::Instant;
+
+use tenure::{ErrorKind, Guard, Tenure};
+
+pub(crate) use guardian::main as guardian;
+pub(crate) use plan::Plan;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::store::PATIENCE;
+use crate::wait::{Wait, interrupted};
+use link::Link;
+use signals::Signals;
+use supervise::Supervision;
+
+/// The hidden command that makes this program a guardian.
+pub(crate) const GUARD_COMMAND: &str = "__guard";
+
+/// Runs the command under the lock; its exit code is the command's unless the lease is lost.
+pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    // The guardian starts while the store is being reached, so it costs no time.
+    let link = Link::start_guardian(&plan.command)?;
+    terminal::outlive_background()?;
+    let started = Instant::now();
+    let name = plan.name.as_str();
+    let tenure = tokio::select! {
+        connected = plan.store.connect(&plan.label, plan.wait) => connected?,
+        signal = signals.next() => return Err(interrupted(name, signal)),
+    };
+    let acquired = tokio::select! {
+        acquired = acquire(&plan, &tenure, plan.wait.less(started.elapsed())) => Ok(acquired?),
+        signal = signals.next() => Err(signal),
+    };
+    let outcome = match acquired {
+        Ok(guard) => Supervision::new(&plan, guard, link, signals)?.run().await,
+        // The attempt was dropped just now, which ends its claim.
+        Err(signal) => Err(interrupted(name, signal)),
+    };
+    // What the store does not confirm in time ends with its ttl.
+    let _ = tokio::time::timeout(PATIENCE, tenure.close()).await;
+    outcome
+}
+
+/// Acquires; within a run of the same name by re-entering that.
+async fn acquire(plan: &Plan, tenure: &Tenure, wait: Wait) -> Result<Guard, Failure> {
+    let name = plan.name.as_str();
+    if let Some(outer) = plan.held.of(&plan.store.shown(), &plan.name)
+        && let Some(token) = outer.token
+    {
+        let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
+        match wait.acquire(tenure, &lock, name).await {
+            // The outer run no longer holds it: nothing to deadlock with, so this is a run like any other.
+            Err(error) if error.kind() == ErrorKind::NotHeld => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+    let session = tenure.session();
+    let lock = plan.lock(&session).within(plan.held.owners());
+    let acquiring = wait.acquire(tenure, &lock, name);
+    Ok(waiting::shown(tenure, &plan.name, session.owner(), acquiring).await?)
+}

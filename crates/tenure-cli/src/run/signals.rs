@@ -1,0 +1,55 @@
+//! The signals that ask `tenure` to end.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// SIGHUP, SIGINT and SIGTERM, as far as they were not ignored when we started (`nohup`, background jobs of
+/// scripts): what our caller chose to ignore stays ignored, for us and for the command.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(i32, Signal)>);
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let ignored = ignored();
+        let mut signals = Vec::new();
+        for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
+            let number = kind.as_raw_value();
+            if ignored & (1 << (number - 1)) == 0 {
+                let listener = signal(kind).map_err(|error| {
+                    Failure::new(Exit::Unavailable, format!("signal {number} cannot be listened for: {error}"))
+                })?;
+                signals.push((number, listener));
+            }
+        }
+        Ok(Self(signals))
+    }
+
+    /// The number of the next signal.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a signal is told by the next call.
+    pub(crate) async fn next(&mut self) -> i32 {
+        poll_fn(|cx| {
+            for (number, listener) in &mut self.0 {
+                if listener.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The set of signals that are ignored, as the kernel shows it. None, where it does not.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}

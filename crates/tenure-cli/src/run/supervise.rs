@@ -1,0 +1,211 @@
+//! The time the command runs: renewals passed to the guardian, signals to the command, the terminal to whom it is due.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
+use tenure::clock::micros;
+use tenure::{Error, ErrorKind, Guard, Loss};
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::control::{Order, Report};
+use super::link::Link;
+use super::orphan;
+use super::plan::Plan;
+use super::signals::Signals;
+use super::terminal::Terminal;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, say};
+use crate::store::PATIENCE;
+
+/// Looks at the lease's deadline per ttl; it moves three times.
+const LOOKS_PER_TTL: u32 = 12;
+const LOOK_MIN: Duration = Duration::from_millis(20);
+/// A process group without a shell to continue it ignores SIGTSTP: after this long we go on.
+const STOP_TAKES_AT_MOST: Duration = Duration::from_millis(300);
+
+/// A command under way.
+pub(crate) struct Supervision<'a> {
+    plan: &'a Plan,
+    guard: Guard,
+    link: Link,
+    signals: Signals,
+    continued: unix::Signal,
+    terminal: Terminal,
+    /// The command, and its group.
+    pid: Option<Pid>,
+    /// The latest deadline the guardian was told of.
+    deadline_us: u64,
+    /// Why the command is being ended, if it is.
+    lost: Option<String>,
+    /// When we go on if we were not stopped after all.
+    resume_at: Option<Instant>,
+}
+
+impl<'a> Supervision<'a> {
+    pub(crate) fn new(plan: &'a Plan, guard: Guard, link: Link, signals: Signals) -> Result<Self, Failure> {
+        let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
+            .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
+        let deadline_us = guard.deadline().as_micros();
+        let terminal = Terminal::on_stdin();
+        let (pid, lost, resume_at) = (None, None, None);
+        Ok(Self { plan, guard, link, signals, continued, terminal, pid, deadline_us, lost, resume_at })
+    }
+
+    /// Starts the command, sees it to its end, and releases the lock.
+    pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
+        let env = self.plan.environment(&self.guard)?;
+        if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace)) {
+            let failure = guardian_gone(&format!("before the command could start: {error}"));
+            return self.finish(Err(failure)).await;
+        }
+        let outcome = self.supervise().await;
+        self.finish(outcome).await
+    }
+
+    async fn supervise(&mut self) -> Result<Exit, Failure> {
+        let mut look = interval((self.plan.ttl / LOOKS_PER_TTL).max(LOOK_MIN));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let resume_at = self.resume_at;
+            tokio::select! {
+                report = self.link.next() => {
+                    if let Some(outcome) = self.hear(report).await {
+                        return outcome;
+                    }
+                }
+                loss = self.guard.lost(), if self.lost.is_none() => self.lose(&loss),
+                _ = look.tick() => self.pass_deadline_on(),
+                signal = self.signals.next(), if self.pid.is_some() => self.pass_signal_on(signal),
+                _ = self.continued.recv() => self.resume(),
+                () = sleep_until(resume_at.unwrap_or_else(Instant::now)), if resume_at.is_some() => self.resume(),
+            }
+        }
+    }
+
+    /// Takes a report of the guardian. An outcome, once the command has ended.
+    async fn hear(&mut self, report: Option<Report>) -> Option<Result<Exit, Failure>> {
+        match report {
+            Some(Report::Pid(pid)) => {
+                self.pid = Pid::from_raw(pid);
+                if let Some(group) = self.pid {
+                    self.terminal.lend(group);
+                }
+            }
+            Some(Report::Failed { message, code }) => return Some(Err(self.not_started(&message, code))),
+            Some(Report::Overdue) => {
+                self.lost.get_or_insert_with(|| "it was not renewed in time; the command was stopped".to_owned());
+            }
+            Some(Report::Stopped(signal)) => self.command_stopped(signal),
+            Some(Report::Exited(status)) => return Some(Ok(Exit::Command(status))),
+            Some(Report::Signaled(signal)) => return Some(Ok(Exit::Signal(signal))),
+            None => {
+                let Some(group) = self.pid else {
+                    return Some(Err(guardian_gone("before the command had started")));
+                };
+                say(format_args!("{}: its guardian process is gone; ending the command", self.plan.name));
+                let grace = self.plan.grace.min(self.guard.remaining());
+                return Some(Ok(orphan::end(group, grace).await));
+            }
+        }
+        None
+    }
+
+    fn not_started(&self, message: &str, code: u8) -> Failure {
+        let program = self.plan.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+        let (exit, problem) = match code {
+            127 => (Exit::NotFound, "not found"),
+            76 => return Failure::new(Exit::Lost, format!("{}: {message}", self.plan.name)),
+            _ => (Exit::CannotExecute, "cannot be executed"),
+        };
+        Failure::new(exit, format!("{program}: {problem}: {message}"))
+    }
+
+    fn lose(&mut self, loss: &Loss) {
+        self.lost = Some(loss.to_string());
+        // An expired lease is at its deadline, where the guardian has ended the group already.
+        self.link.tell(&Order::Term);
+    }
+
+    fn pass_deadline_on(&mut self) {
+        // A lease that is lost has no deadline; the guardian keeps to the last it had.
+        let deadline_us = self.guard.deadline().as_micros();
+        if deadline_us > self.deadline_us {
+            self.deadline_us = deadline_us;
+            self.link.tell(&Order::Deadline(deadline_us));
+        }
+    }
+
+    fn pass_signal_on(&self, signal: i32) {
+        if let (Some(group), Some(signal)) = (self.pid, Signal::from_named_raw(signal)) {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// The command was stopped: by Ctrl-Z, or because it wanted the terminal.
+    fn command_stopped(&mut self, signal: i32) {
+        let Some(group) = self.pid else { return };
+        let wants_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|want| want.as_raw() == signal);
+        if wants_terminal && self.terminal.lend_on_demand(group) {
+            return;
+        }
+        let was_lent = self.terminal.take_back();
+        if was_lent && !wants_terminal {
+            say(format_args!(
+                "{}: stopped; the lease is not renewed meanwhile and runs out in {}, which ends the command",
+                self.plan.name,
+                duration::show(self.guard.remaining()),
+            ));
+            self.resume_at = Some(Instant::now() + STOP_TAKES_AT_MOST);
+        }
+        if was_lent || wants_terminal {
+            // As the terminal would have done to all of the job; the shell sees it stop, and can continue it.
+            let _ = kill_current_process_group(Signal::TSTP);
+        }
+    }
+
+    /// We were continued (`fg`, `bg`), and so is the command.
+    fn resume(&mut self) {
+        self.resume_at = None;
+        if let Some(group) = self.pid
+            && !self.terminal.lend(group)
+        {
+            let _ = kill_process_group(group, Signal::CONT);
+        }
+    }
+
+    /// Gives the terminal and the lock back, and decides how it all ended.
+    async fn finish(mut self, outcome: Result<Exit, Failure>) -> Result<Exit, Failure> {
+        self.terminal.take_back();
+        let name = self.plan.name.clone();
+        let released = tokio::time::timeout(PATIENCE, self.guard.release()).await;
+        let lost = self.lost.take().or_else(|| match &released {
+            Ok(Err(error)) if error.kind() == ErrorKind::Lost => Some(loss_of(error)),
+            _ => None,
+        });
+        if let Some(loss) = lost {
+            return Err(Failure::new(Exit::Lost, format!("{name}: the lease was lost: {loss}")));
+        }
+        let unreleased = match released {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the store did not answer".to_owned()),
+        };
+        if let Some(problem) = unreleased {
+            let ttl = duration::show(self.plan.ttl);
+            let message = format!("{name}: not released, it is free when its ttl of {ttl} is over: {problem}");
+            // The command has ended, and its status is what the caller asked for.
+            Failure::new(Exit::Done, message).tell(self.plan.json);
+        }
+        outcome
+    }
+}
+
+fn loss_of(error: &Error) -> String {
+    error.loss().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn guardian_gone(when: &str) -> Failure {
+    Failure::new(Exit::CannotExecute, format!("the guardian process of the command ended {when}"))
+}

@@ -1,0 +1,139 @@
+//! `show` and `ls`: who holds what, and who waits.
+
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use tenure::Name;
+use tenure::machine::NameView;
+
+use crate::args::{Ls, Show};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::store::Store;
+use crate::wait::Wait;
+use crate::{duration, label};
+
+/// What stands for a value a foreign client did not record.
+const UNKNOWN: &str = "-";
+
+pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, Failure> {
+    let name = Name::new(&args.name)?;
+    let tenure = store.connect(&label::of_person(), Wait::Forever).await?;
+    let view = store.ask(tenure.inspect(name.as_str())).await?;
+    if json {
+        output::print_json(&view)?;
+    } else {
+        output::print(describe(&view).as_bytes())?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn list(args: Ls, store: Store, json: bool) -> Result<Exit, Failure> {
+    let tenure = store.connect(&label::of_person(), Wait::Forever).await?;
+    let views = store.ask(tenure.list(&args.prefix)).await?;
+    if json {
+        output::print_json(&views)?;
+    } else if views.is_empty() {
+        crate::failure::say(format_args!("no names in use in {}", store.shown()));
+    } else {
+        output::print(overview(&views).as_bytes())?;
+    }
+    Ok(Exit::Done)
+}
+
+/// A name in full: a line on its state, then its holders and its waiters.
+fn describe(view: &NameView) -> String {
+    if view.is_free() {
+        return format!("{} is free\n", view.name);
+    }
+    let mut text = format!("{} is {}\n", view.name, state(view));
+    if !view.holders.is_empty() {
+        let mut holders = table(["HOLDER", "TOKEN", "UNITS", "HELD", "EXPIRES IN", "OWNER"]);
+        for holder in &view.holders {
+            holders.add_row([
+                shown(holder.label.as_ref()),
+                shown(holder.token.as_ref()),
+                shown(holder.units.as_ref()),
+                time(holder.held),
+                time(holder.expires_in),
+                shown(holder.owner.as_ref()),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&finish(&holders));
+    }
+    if !view.waiters.is_empty() {
+        let mut waiters = table(["PLACE", "WAITER", "WAITED", "OWNER"]);
+        for (place, waiter) in view.waiters.iter().enumerate() {
+            waiters.add_row([
+                (place + 1).to_string(),
+                shown(waiter.label.as_ref()),
+                time(waiter.waited),
+                shown(waiter.owner.as_ref()),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&finish(&waiters));
+    }
+    text
+}
+
+/// Many names, a line each.
+fn overview(views: &[NameView]) -> String {
+    let mut names = table(["NAME", "STATE", "HOLDER", "HELD", "EXPIRES IN", "WAITING"]);
+    for view in views {
+        let first = view.holders.first();
+        let more = view.holders.len().saturating_sub(1);
+        let mut holder = shown(first.and_then(|holder| holder.label.as_ref()));
+        if more > 0 {
+            holder.push_str(&format!(" and {more} more"));
+        }
+        names.add_row([
+            view.name.to_string(),
+            state(view),
+            holder,
+            time(first.and_then(|holder| holder.held)),
+            time(first.and_then(|holder| holder.expires_in)),
+            view.waiters.len().to_string(),
+        ]);
+    }
+    finish(&names)
+}
+
+fn state(view: &NameView) -> String {
+    match view.capacity {
+        _ if view.holders.is_empty() => "waited for".to_owned(),
+        None => format!("held shared by {}", view.holders.len()),
+        Some(1) if view.holders.iter().all(|holder| holder.units == Some(1)) => "held".to_owned(),
+        Some(capacity) => {
+            let taken: u64 = view.holders.iter().map(|holder| u64::from(holder.units.unwrap_or(1))).sum();
+            format!("held: {taken} of {capacity} permits")
+        }
+    }
+}
+
+fn shown(value: Option<&impl ToString>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string)
+}
+
+fn time(duration: Option<Duration>) -> String {
+    duration.map_or_else(|| UNKNOWN.to_owned(), duration::show)
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header);
+    table
+}
+
+/// The table as text, columns two apart and nothing at the ends of lines.
+fn finish(table: &Table) -> String {
+    let mut table = table.clone();
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,125 @@
+//! Which store, and how to reach it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tenure::{ErrorKind, Tenure};
+
+use crate::env;
+use crate::failure::Failure;
+use crate::wait::Wait;
+
+/// How long a store may be out of reach where no `--wait` says so.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The store a command works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Store {
+    url: String,
+}
+
+impl Store {
+    /// `--on`, else `$TENURE_URL`, else the embedded store. Nothing is opened.
+    pub(crate) fn resolve(on: Option<&str>) -> Result<Self, Failure> {
+        let url = match on {
+            Some(url) => url.to_owned(),
+            None => env::text(env::URL)?.unwrap_or_else(|| "sqlite:".to_owned()),
+        };
+        Ok(Self { url: complete(&url)? })
+    }
+
+    /// The URL as another process needs it: with the password, sqlite paths absolute.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL as anybody may see it.
+    pub(crate) fn shown(&self) -> String {
+        tenure::redacted(&self.url)
+    }
+
+    /// Connects; a store out of reach is tried again as long as `wait` allows.
+    pub(crate) async fn connect(&self, label: &str, wait: Wait) -> Result<Tenure, Failure> {
+        let patience = match wait {
+            Wait::Within(limit) => limit,
+            Wait::No | Wait::Forever => PATIENCE,
+        };
+        let started = std::time::Instant::now();
+        loop {
+            let left = patience.saturating_sub(started.elapsed());
+            let connecting = Tenure::builder(&self.url).label(label).connect();
+            let error = match tokio::time::timeout(left.max(RETRY_PAUSE), connecting).await {
+                Ok(Ok(tenure)) => return Ok(tenure),
+                Ok(Err(error)) => error,
+                Err(_) => self.no_answer(),
+            };
+            let again = error.kind() == ErrorKind::Unavailable && wait != Wait::No;
+            if !again || started.elapsed() + RETRY_PAUSE >= patience {
+                return Err(error.into());
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Awaits a request that is not part of an acquire, as long as a store may be out of reach.
+    pub(crate) async fn ask<T>(&self, request: impl Future<Output = tenure::Result<T>>) -> Result<T, Failure> {
+        match tokio::time::timeout(PATIENCE, request).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(self.no_answer().into()),
+        }
+    }
+
+    fn no_answer(&self) -> tenure::Error {
+        tenure::Error::new(ErrorKind::Unavailable, "the store did not answer").in_store(self.shown())
+    }
+}
+
+/// Makes an sqlite path absolute and canonical, so that it means the same file in any directory, and the same
+/// text however it was written.
+fn complete(url: &str) -> Result<String, Failure> {
+    let Some(location) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
+    if location.contains('?') {
+        // Options: the library says which are known.
+        return Ok(url.to_owned());
+    }
+    let path = if location.is_empty() { tenure::default_path()? } else { PathBuf::from(location) };
+    let absolute =
+        canonical(&path).map_err(|error| Failure::usage(format!("{url:?} has no absolute path: {error}")))?;
+    match absolute.to_str() {
+        Some(path) => Ok(format!("sqlite:{path}")),
+        None => Err(Failure::usage(format!("the path of {url:?} is not valid UTF-8: {}", absolute.display()))),
+    }
+}
+
+/// The canonical form of a path that need not exist: of its deepest part that does, and the rest as it is.
+fn canonical(path: &Path) -> std::io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    for ancestor in absolute.ancestors() {
+        if let Ok(real) = ancestor.canonicalize() {
+            let rest = absolute.strip_prefix(ancestor).unwrap_or(Path::new(""));
+            // Joining nothing would leave a slash at the end.
+            return Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
+        }
+    }
+    Ok(absolute)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlite_paths_become_canonical_and_other_urls_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(&real, real.join("link")).unwrap();
+        let written = format!("sqlite:{}/link/new/../a.db", real.display());
+        // `..` behind a part that does not exist is not resolved, as the kernel would not either.
+        assert!(complete(&written).unwrap().starts_with("sqlite:/"));
+        let written = format!("sqlite:{}/link/a.db", real.display());
+        assert_eq!(complete(&written).unwrap(), format!("sqlite:{}/a.db", real.display()));
+        assert_eq!(complete("redis://u:p@h").unwrap(), "redis://u:p@h");
+        assert_eq!(complete("sqlite:/a?b=c").unwrap(), "sqlite:/a?b=c");
+    }
+}

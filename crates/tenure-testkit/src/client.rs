@@ -1,0 +1,270 @@
+//! A client as the cases use it: it asks again when it was not answered, and keeps what it heard.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure::backend::{
+    Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Place, Refusal, Released, RenewRequest, Renewed,
+    Standing,
+};
+use tenure::machine::{Grant, NameView};
+use tenure::{Certainty, ClaimId, Name, Owner, Token};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// How often the same request is sent before the test fails: at one fault in two calls, never by chance.
+const TRIES_MAX: usize = 64;
+/// How long a store that is well may take to answer or to tell.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a grant is asked for that no event told of.
+const ASKS_MAX: usize = 200;
+
+/// One client of the store under test.
+///
+/// Every call is repeated, as it was, until it is answered: the same claim id, the same request. What a case
+/// asserts must therefore hold whether an unanswered try was applied or not.
+pub struct Client {
+    backend: Arc<dyn Backend>,
+    heard: Arc<Heard>,
+    silence: Option<Arc<Notify>>,
+}
+
+#[derive(Default)]
+struct Heard {
+    events: Mutex<Vec<Event>>,
+    more: Notify,
+}
+
+/// An answer, and whether an earlier try of the same request may have been applied.
+struct Told<T> {
+    value: T,
+    in_doubt: bool,
+}
+
+impl Client {
+    /// Listens to the backend. `silence` tells that a call will never be answered
+    /// ([`Unreliable::silence`](crate::Unreliable::silence)).
+    pub(crate) fn new(backend: Arc<dyn Backend>, silence: Option<Arc<Notify>>) -> Self {
+        let heard = Arc::new(Heard::default());
+        let hearing = heard.clone();
+        backend.listen(Arc::new(move |event| {
+            hearing.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+            hearing.more.notify_waiters();
+        }));
+        Self { backend, heard, silence }
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.backend.capabilities()
+    }
+
+    /// The store's URL.
+    pub fn url(&self) -> &str {
+        self.backend.url()
+    }
+
+    /// The events so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.heard.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends a claim until it is answered.
+    pub async fn claim(&self, name: &Name, request: &ClaimRequest) -> Claimed {
+        self.ask("claim", || self.backend.claim(name, request.clone())).await.value.value
+    }
+
+    /// Claims, and expects to hold at once.
+    pub async fn holds(&self, name: &Name, request: &ClaimRequest) -> Grant {
+        self.stands(name, request).await.state.unwrap_or_else(|place| panic!("{request:?} waits: {place:?}"))
+    }
+
+    /// Claims, and expects to wait.
+    pub async fn waits(&self, name: &Name, request: &ClaimRequest) -> Place {
+        let standing = self.stands(name, request).await;
+        standing.state.expect_err("the claim was to wait, and was granted")
+    }
+
+    /// Claims, and expects to stand in the queue.
+    pub async fn stands(&self, name: &Name, request: &ClaimRequest) -> Standing {
+        match self.claim(name, request).await {
+            Claimed::Stands(standing) => standing,
+            other => panic!("{request:?} of {name} was to stand: {other:?}"),
+        }
+    }
+
+    /// Claims without waiting, and expects the name to be held.
+    pub async fn is_busy(&self, name: &Name, request: &ClaimRequest) -> Place {
+        match self.claim(name, &ClaimRequest { queue: false, ..request.clone() }).await {
+            Claimed::Busy(place) => place,
+            other => panic!("{name} was to be busy for {request:?}: {other:?}"),
+        }
+    }
+
+    /// Claims, and expects a refusal.
+    pub async fn is_refused(&self, name: &Name, request: &ClaimRequest) -> Refusal {
+        match self.claim(name, request).await {
+            Claimed::Refused(refusal) => refusal,
+            other => panic!("{request:?} of {name} was to be refused: {other:?}"),
+        }
+    }
+
+    /// Renews a claim with its own ttl.
+    pub async fn renew(&self, name: &Name, request: &ClaimRequest) -> Renewed {
+        let mut answers = self.renew_all(vec![renewal(name, request)]).await;
+        assert_eq!(answers.len(), 1, "one answer for each claim");
+        answers.remove(0)
+    }
+
+    /// Renews, and expects the claim to stand.
+    pub async fn renews(&self, name: &Name, request: &ClaimRequest) -> Standing {
+        match self.renew(name, request).await {
+            Renewed::Stands(standing) => standing,
+            other => panic!("{request:?} of {name} was to live: {other:?}"),
+        }
+    }
+
+    /// Renews several claims at once.
+    pub async fn renew_all(&self, batch: Vec<RenewRequest>) -> Vec<Renewed> {
+        self.ask("renew", || self.backend.renew(batch.clone(), false)).await.value.value
+    }
+
+    /// Ends a claim, and expects that this ended it (or a try whose answer was lost).
+    pub async fn releases(&self, name: &Name, request: &ClaimRequest) {
+        let told = self.ask("release", || self.backend.release(name, request.id, None)).await;
+        let ended = told.value == Released::Yes || (told.in_doubt && told.value == Released::NotFound);
+        assert!(ended, "{request:?} of {name} was to be ended by its release: {:?}", told.value);
+    }
+
+    /// Ends a claim; the last answer as it came. After a try in doubt that is the answer to a repetition.
+    pub async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Released {
+        self.ask("release", || self.backend.release(name, id, number)).await.value
+    }
+
+    /// Asks for the next block.
+    pub async fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest) -> Block {
+        self.ask("next_block", || self.backend.next_block(name, id, block_end, next.clone())).await.value.value
+    }
+
+    /// Breaks the holders, and expects that `victims` claims ended.
+    ///
+    /// A break is not repeated blindly, since it would end the next holder too: after a try in doubt one
+    /// looks whether the owners it was meant for still hold, as its documentation says.
+    pub async fn breaks(&self, name: &Name, only: Option<&Owner>, why: (&str, &str), meant: &[&Owner]) {
+        for _ in 0..TRIES_MAX {
+            let call = self.backend.break_holders(name, only.cloned(), why.0.into(), why.1.into());
+            match self.try_once(call).await {
+                Ok(ended) => {
+                    assert_eq!(ended, meant.len(), "claims of {name} ended by a break of {only:?}");
+                    return;
+                }
+                Err(Certainty::NotApplied) => {}
+                Err(Certainty::Unknown) => {
+                    let holders = self.inspect(name).await.holders;
+                    if !holders.iter().any(|held| meant.iter().any(|owner| held.owner.as_ref() == Some(owner))) {
+                        return;
+                    }
+                }
+            }
+        }
+        panic!("a break of {name} was not answered in {TRIES_MAX} tries");
+    }
+
+    /// Breaks a name that nobody holds; how many claims ended.
+    pub async fn breaks_nobody(&self, name: &Name) -> usize {
+        self.ask("break", || self.backend.break_holders(name, None, "operator".into(), "".into())).await.value
+    }
+
+    /// Who holds and who waits.
+    pub async fn inspect(&self, name: &Name) -> NameView {
+        self.ask("inspect", || self.backend.inspect(name)).await.value
+    }
+
+    /// Names in use.
+    pub async fn scan(&self, prefix: &str, after: Option<&Name>, limit: usize) -> Vec<NameView> {
+        self.ask("scan", || self.backend.scan(prefix, after.cloned(), limit)).await.value
+    }
+
+    /// Waits until a claim holds: until its event comes, or a renewal says so (an event may be lost).
+    pub async fn wait_for_grant(&self, name: &Name, request: &ClaimRequest) -> Grant {
+        for _ in 0..ASKS_MAX {
+            if let Some(grant) = self.heard_grant(request.id) {
+                return grant;
+            }
+            if let Ok(grant) = self.renews(name, request).await.state {
+                return grant;
+            }
+            // Only a pause between two questions: what ends the wait is the answer.
+            let _ = timeout(Duration::from_millis(5), self.heard.more.notified()).await;
+        }
+        panic!("{request:?} of {name} was to be granted: {:?}", self.inspect(name).await);
+    }
+
+    /// Waits for the event of a grant, without asking. Only where events are not lost.
+    pub async fn hear_grant(&self, id: ClaimId) -> Grant {
+        self.hear(&format!("the grant of {id}"), || self.heard_grant(id)).await
+    }
+
+    /// Waits for an event that `wanted` finds.
+    pub async fn hear<T>(&self, what: &str, wanted: impl Fn() -> Option<T>) -> T {
+        let heard = async {
+            loop {
+                // Registered before looking, so that nothing slips through between.
+                let mut more = std::pin::pin!(self.heard.more.notified());
+                more.as_mut().enable();
+                if let Some(found) = wanted() {
+                    return found;
+                }
+                more.await;
+            }
+        };
+        timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("did not hear {what}, only {:?}", self.events()))
+    }
+
+    /// The grant an event has told of.
+    pub fn heard_grant(&self, wanted: ClaimId) -> Option<Grant> {
+        self.events().into_iter().find_map(|event| match event {
+            Event::Granted { id, grant, .. } if id == wanted => Some(grant),
+            _ => None,
+        })
+    }
+
+    async fn ask<T>(&self, what: &str, begin: impl Fn() -> Call<T>) -> Told<T> {
+        let mut in_doubt = false;
+        for _ in 0..TRIES_MAX {
+            match self.try_once(begin()).await {
+                Ok(value) => return Told { value, in_doubt },
+                Err(certainty) => in_doubt |= certainty == Certainty::Unknown,
+            }
+        }
+        panic!("{what} was not answered in {TRIES_MAX} tries");
+    }
+
+    /// One try; whether it may have been applied if it was not answered.
+    async fn try_once<T>(&self, call: Call<T>) -> Result<T, Certainty> {
+        tokio::select! {
+            reply = timeout(PATIENCE, call) => match reply {
+                Ok(Ok(value)) => Ok(value),
+                Ok(Err(error)) if error.is_retryable() => Err(error.certainty()),
+                Ok(Err(error)) => panic!("the store failed: {error}"),
+                Err(_) => Err(Certainty::Unknown),
+            },
+            () = fell_silent(self.silence.as_deref()) => Err(Certainty::Unknown),
+        }
+    }
+}
+
+fn fell_silent(silence: Option<&Notify>) -> impl Future<Output = ()> {
+    async move {
+        match silence {
+            Some(silence) => silence.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The renewal of a claim with its own ttl.
+pub(crate) fn renewal(name: &Name, request: &ClaimRequest) -> RenewRequest {
+    RenewRequest { name: name.clone(), id: request.id, ttl: request.ttl }
+}

@@ -1,0 +1,110 @@
+//! Renewals: a claim lives as long as somebody renews it.
+
+use std::time::Duration;
+
+use tenure::backend::{ClaimRequest, RenewRequest, Renewed};
+
+use crate::client::renewal;
+use crate::fixture::Fixture;
+
+/// A renewal keeps a claim alive beyond its first ttl.
+pub async fn a_renewal_keeps_a_claim_alive_beyond_its_first_ttl(fixture: &Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
+    let ttl = fixture.ttl_short(&client.capabilities());
+    let (name, held) = (fixture.name("alive"), ClaimRequest { ttl, ..fixture.request() });
+    let grant = client.holds(&name, &held).await;
+    for _ in 0..4 {
+        fixture.pass(ttl / 2).await;
+        let standing = client.renews(&name, &held).await;
+        assert_eq!(standing.state.map(|g| g.token), Ok(grant.token), "the same grant");
+    }
+    other.is_busy(&name, &fixture.request()).await;
+}
+
+/// A renewal keeps a waiting claim in its place: a waiter is a lease-in-waiting.
+pub async fn a_renewal_keeps_a_waiting_claim_in_its_place(fixture: &Fixture) {
+    let client = fixture.client().await;
+    if fixture.lacks(&client, "queue", |c| c.queue) {
+        return;
+    }
+    let ttl = fixture.ttl_short(&client.capabilities());
+    let (name, held) = (fixture.name("waits"), ClaimRequest { ttl: Duration::from_secs(120), ..fixture.request() });
+    let waiting = ClaimRequest { ttl, ..fixture.request() };
+    let behind = ClaimRequest { ttl: Duration::from_secs(120), ..fixture.request() };
+    client.holds(&name, &held).await;
+    client.waits(&name, &waiting).await;
+    client.waits(&name, &behind).await;
+    for _ in 0..4 {
+        fixture.pass(ttl / 2).await;
+        let place = client.renews(&name, &waiting).await.state.expect_err("the holder still holds");
+        assert_eq!((place.ahead, place.waiters_ahead), (1, 0));
+    }
+    client.releases(&name, &held).await;
+    client.wait_for_grant(&name, &waiting).await;
+}
+
+/// A renewal answers that a waiting claim holds by now, so that a lost event costs no more than a delay.
+pub async fn a_renewal_answers_that_a_waiting_claim_holds_by_now(fixture: &Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
+    if fixture.lacks(&client, "queue", |c| c.queue) {
+        return;
+    }
+    let (name, held, waiting) = (fixture.name("by-now"), fixture.request(), fixture.request());
+    let earlier = client.holds(&name, &held).await;
+    let before = other.stands(&name, &waiting).await;
+    client.releases(&name, &held).await;
+    let now = other.renews(&name, &waiting).await;
+    let grant = now.state.expect("it is next");
+    assert_eq!(now.number, before.number, "the same claim");
+    assert!(grant.token > earlier.token || !client.capabilities().tokens, "{grant:?} after {earlier:?}");
+}
+
+/// A shorter ttl keeps the longer one.
+pub async fn a_shorter_ttl_keeps_the_longer_one(fixture: &Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
+    let short = fixture.ttl_short(&client.capabilities());
+    let (name, held) = (fixture.name("shorter"), ClaimRequest { ttl: short * 4, ..fixture.request() });
+    client.holds(&name, &held).await;
+    let shorter = RenewRequest { ttl: short, ..renewal(&name, &held) };
+    let answers = client.renew_all(vec![shorter]).await;
+    assert!(matches!(&answers[..], [Renewed::Stands(standing)] if standing.ttl == held.ttl), "{answers:?}");
+    fixture.pass(short * 2).await;
+    other.is_busy(&name, &fixture.request()).await;
+    let repeated = client.stands(&name, &ClaimRequest { ttl: short, ..held.clone() }).await;
+    assert_eq!(repeated.ttl, held.ttl, "nor does the same claim with a shorter one");
+}
+
+/// A renewal of a claim the store lacks answers gone and puts nothing back.
+pub async fn a_renewal_of_a_claim_the_store_lacks_answers_gone_and_puts_nothing_back(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let (name, never, ended) = (fixture.name("gone"), fixture.request(), fixture.request());
+    assert_eq!(client.renew(&name, &never).await, Renewed::Gone);
+    client.holds(&name, &ended).await;
+    assert_eq!(client.renew(&name, &never).await, Renewed::Gone, "beside another claim");
+    client.releases(&name, &ended).await;
+    assert_eq!(client.renew(&name, &ended).await, Renewed::Gone);
+    let view = client.inspect(&name).await;
+    assert!(view.is_free(), "{view:?}");
+}
+
+/// A batch answers for each claim in order, across names, whatever the answers are.
+pub async fn a_batch_answers_for_each_claim_in_order(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let held: Vec<_> = (0..5).map(|index| (fixture.name(&format!("batch-{index}")), fixture.request())).collect();
+    let mut tokens = Vec::new();
+    for (name, request) in &held {
+        tokens.push(client.holds(name, request).await.token);
+    }
+    let mut batch: Vec<_> = held.iter().map(|(name, request)| renewal(name, request)).collect();
+    // One the store lacks, in the middle, on a name that is held.
+    batch.insert(2, renewal(&held[0].0, &fixture.request()));
+    let answers = client.renew_all(batch).await;
+    assert_eq!(answers.len(), held.len() + 1);
+    assert_eq!(answers[2], Renewed::Gone);
+    let renewed = answers.iter().filter(|answer| **answer != Renewed::Gone).map(|answer| match answer {
+        Renewed::Stands(standing) => standing.state.as_ref().expect("it holds").token,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(renewed.collect::<Vec<_>>(), tokens);
+    assert!(client.renew_all(Vec::new()).await.is_empty(), "nothing to renew, nothing to answer");
+}

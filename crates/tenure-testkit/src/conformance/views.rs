@@ -1,0 +1,88 @@
+//! Looking: who holds, who waits, and which names are in use.
+
+use tenure::Name;
+use tenure::backend::{ClaimRequest, Shape};
+
+use crate::fixture::Fixture;
+
+/// Inspect shows holders and waiters in order.
+pub async fn inspect_shows_holders_and_waiters_in_order(fixture: &Fixture) {
+    let (client, other) = (fixture.client().await, fixture.client().await);
+    let (name, held) = (fixture.name("shown"), fixture.request());
+    let grant = client.holds(&name, &held).await;
+    let mut waiting = Vec::new();
+    if client.capabilities().queue {
+        for _ in 0..3 {
+            let request = fixture.request();
+            client.waits(&name, &request).await;
+            waiting.push(request);
+        }
+    }
+    for client in [&client, &other] {
+        let view = client.inspect(&name).await;
+        assert_eq!((view.name.clone(), view.capacity), (name.clone(), Some(1)));
+        let [holder] = &view.holders[..] else { panic!("one holds: {view:?}") };
+        assert_eq!((holder.owner.as_ref(), holder.label.as_deref()), (Some(&held.owner), Some(&*held.label)));
+        assert_eq!(holder.token, client.capabilities().tokens.then_some(grant.token));
+        assert!(holder.expires_in.is_some_and(|left| left <= held.ttl && !left.is_zero()), "{holder:?}");
+        let shown: Vec<_> = view.waiters.iter().map(|waiter| (waiter.owner.clone(), waiter.claim.0)).collect();
+        let expected: Vec<_> = waiting.iter().map(|request| (Some(request.owner.clone()), request.id)).collect();
+        assert_eq!(shown, expected);
+    }
+    if client.capabilities().permits {
+        let name = fixture.name("shown-permits");
+        client.holds(&name, &fixture.request_of(Shape::Permits { units: 2, of: 3 })).await;
+        let view = client.inspect(&name).await;
+        assert_eq!((view.capacity, view.holders[0].units), (Some(3), Some(2)));
+    }
+    if client.capabilities().sessions {
+        let inner = ClaimRequest { owner: held.owner.clone(), ..fixture.request() };
+        client.holds(&name, &inner).await;
+        assert_eq!(client.inspect(&name).await.holders.len(), 1, "one entry for each owner");
+    }
+}
+
+/// Inspect of a free name is empty, before it was ever used and afterwards.
+pub async fn inspect_of_a_free_name_is_empty(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let (name, held) = (fixture.name("free"), fixture.request());
+    for _ in 0..2 {
+        let view = client.inspect(&name).await;
+        assert!(view.is_free() && view.capacity.is_none() && view.name == name, "{view:?}");
+        client.holds(&name, &held).await;
+        client.releases(&name, &held).await;
+    }
+}
+
+/// A scan lists names in use by prefix in pages, in byte order, each name once.
+pub async fn a_scan_lists_names_in_use_by_prefix_in_pages(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let root = fixture.name("scan");
+    let under = |tail: &str| Name::new(format!("{root}{tail}")).expect("a valid name");
+    // Wildcards of other languages, upper and lower case, and two names of which one begins the other.
+    let mut used: Vec<_> = ["/a", "/a/b", "/A", "/B", "/b", "/%", "/_", "/*", "/é", "/z"].map(under).into();
+    for name in &used {
+        client.holds(name, &fixture.request()).await;
+    }
+    let free = under("/free");
+    let ended = fixture.request();
+    client.holds(&free, &ended).await;
+    client.releases(&free, &ended).await;
+    client.holds(&fixture.name("elsewhere"), &fixture.request()).await;
+    used.sort();
+
+    for page in [1, 2, 4, 100] {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let views = client.scan(under("/").as_str(), after.as_ref(), page).await;
+            assert!(views.len() <= page, "{} names on a page of {page}", views.len());
+            assert!(views.iter().all(|view| view.holders.len() == 1), "{views:?}");
+            let Some(last) = views.last() else { break };
+            after = Some(last.name.clone());
+            listed.extend(views.into_iter().map(|view| view.name));
+        }
+        assert_eq!(listed, used, "in pages of {page}");
+    }
+    let some = client.scan(under("/a").as_str(), None, 100).await;
+    assert_eq!(some.into_iter().map(|view| view.name).collect::<Vec<_>>(), [under("/a"), under("/a/b")]);
+}

@@ -1,0 +1,147 @@
+//! A store whose replies come, fail, come late or never, as the test says.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tenure::backend::*;
+use tenure::machine::NameView;
+use tenure::{Certainty, ClaimId, Error, ErrorKind, Name, Owner, Token};
+use tokio::sync::Notify;
+
+/// What becomes of a request and its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Comes,
+    /// Comes after the task has been polled once more.
+    ComesLater,
+    /// The request was applied, and failed all the same.
+    FailsApplied,
+    /// The request never arrived, and failed.
+    FailsNotApplied,
+    /// Comes when the gate is opened.
+    Late,
+    /// The request was applied; nothing comes, ever.
+    NeverApplied,
+    /// The request is lost; nothing comes, ever.
+    Never,
+}
+
+#[derive(Debug)]
+pub(crate) struct Gated {
+    inner: Arc<dyn Backend>,
+    reply: Mutex<Reply>,
+    open: Arc<Notify>,
+    deaf: Arc<AtomicBool>,
+    queue: bool,
+    pub(crate) calls: AtomicUsize,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
+        Self { inner, reply: Mutex::new(Reply::Comes), open: Arc::default(), deaf: Arc::default(), queue: true, calls: AtomicUsize::new(0) }
+    }
+
+    /// From now on.
+    pub(crate) fn set(&self, reply: Reply) {
+        *self.reply.lock().unwrap() = reply;
+    }
+
+    /// From now on no news of the store arrives.
+    pub(crate) fn deafen(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
+    }
+
+    /// A store that keeps no queue.
+    pub(crate) fn without_queue(mut self) -> Self {
+        self.queue = false;
+        self
+    }
+
+    /// Lets late replies come, and all others from now on.
+    pub(crate) fn open(&self) {
+        self.set(Reply::Comes);
+        self.open.notify_waiters();
+    }
+
+    fn gate<T: Send + 'static>(&self, call: impl FnOnce() -> Call<T>) -> Call<T> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let failure = |certainty| Error::new(ErrorKind::Unavailable, "the gate is closed").with_certainty(certainty);
+        let reply = *self.reply.lock().unwrap();
+        match reply {
+            Reply::Comes => call(),
+            Reply::ComesLater => {
+                let call = call();
+                Box::pin(async move {
+                    tokio::task::yield_now().await;
+                    call.await
+                })
+            }
+            Reply::FailsApplied => {
+                let call = call();
+                Box::pin(async move {
+                    drop(call.await);
+                    Err(failure(Certainty::Unknown))
+                })
+            }
+            Reply::FailsNotApplied => Box::pin(async move { Err(failure(Certainty::NotApplied)) }),
+            Reply::Late => {
+                let (call, open) = (call(), self.open.clone());
+                Box::pin(async move {
+                    open.notified().await;
+                    call.await
+                })
+            }
+            Reply::NeverApplied => {
+                let call = call();
+                Box::pin(async move {
+                    drop(call.await);
+                    std::future::pending().await
+                })
+            }
+            Reply::Never => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Gated {
+    fn capabilities(&self) -> Capabilities {
+        let capabilities = self.inner.capabilities();
+        if self.queue { capabilities } else { capabilities.without_queue() }
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+    fn listen(&self, listener: Listener) {
+        let deaf = self.deaf.clone();
+        self.inner.listen(Arc::new(move |event| {
+            if !deaf.load(Ordering::Relaxed) {
+                listener(event);
+            }
+        }));
+    }
+    fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
+        self.gate(|| self.inner.claim(name, request))
+    }
+    fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
+        self.gate(|| self.inner.renew(batch, fresh))
+    }
+    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+        self.gate(|| self.inner.release(name, id, number))
+    }
+    fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
+        self.gate(|| self.inner.next_block(name, id, block_end, next))
+    }
+    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+        self.gate(|| self.inner.break_holders(name, owner, by, reason))
+    }
+    fn inspect(&self, name: &Name) -> Call<NameView> {
+        self.gate(|| self.inner.inspect(name))
+    }
+    fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
+        self.gate(|| self.inner.scan(prefix, after, limit))
+    }
+}

@@ -1,0 +1,225 @@
+//! A lease says when it is lost, in time, and why; the watchdog keeps it alive otherwise.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+
+mod common;
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Reply, TTL, World, now, settle, still_pending};
+use tenure::clock::Clock as _;
+use tenure::{ErrorKind, Loss};
+
+/// 1 % of the ttl and 2 ms.
+const MARGIN: Duration = Duration::from_millis(102);
+
+#[tokio::test]
+async fn a_held_lease_is_renewed_for_as_long_as_it_is_held() {
+    let world = World::new();
+    let guard = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    for _ in 0..10 {
+        world.pass(TTL / 2).await;
+        assert!(guard.is_held());
+        assert!(guard.remaining() > TTL / 2, "renewed at a third of the ttl: {:?}", guard.remaining());
+    }
+    let other = world.client("b");
+    assert!(other.lock("x").try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_is_lost_before_its_deadline() {
+    for reply in [Reply::Never, Reply::NeverApplied, Reply::FailsNotApplied, Reply::FailsApplied, Reply::Late] {
+        let world = World::new();
+        let (tenure, gate) = world.gated("a");
+        let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+        let granted = world.clock.now();
+        gate.set(reply);
+        let mut lost = Box::pin(guard.lost());
+        // The deadline counts from before the request, which was now; lost() fires a little earlier.
+        world.pass(TTL - MARGIN - Duration::from_millis(50)).await;
+        still_pending(lost.as_mut()).await;
+        assert!(guard.is_held());
+        world.clock.advance(Duration::from_millis(49));
+        settle().await;
+        assert!(world.clock.now() < granted + TTL - MARGIN, "before the deadline");
+        assert_eq!(now("lost", lost).await, Loss::Expired, "{reply:?}");
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        let error = guard.release().await.unwrap_err();
+        assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(&Loss::Expired)));
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_that_hangs_is_repeated_within_a_ninth_of_the_ttl() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+    gate.set(Reply::Never);
+    world.pass(TTL / 3).await;
+    let before = gate.calls.load(Ordering::Relaxed);
+    gate.set(Reply::Comes);
+    world.pass(TTL / 9 + Duration::from_millis(50)).await;
+    assert!(gate.calls.load(Ordering::Relaxed) > before, "the hanging renewal was not repeated");
+    assert!(guard.remaining() > TTL - TTL / 9 - MARGIN, "{:?}", guard.remaining());
+}
+
+#[tokio::test]
+async fn a_pause_past_the_deadline_is_noticed_at_once() {
+    let world = World::new();
+    let guard = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    settle().await;
+    world.clock.advance(TTL);
+    assert!(!guard.is_held(), "the guard compares clocks itself, before any task runs");
+    assert_eq!(now("lost", guard.lost()).await, Loss::Expired);
+}
+
+#[tokio::test]
+async fn a_broken_holder_is_told_who_and_why() {
+    let world = World::new();
+    let guard = world.client("holder").lock("x").ttl(TTL).acquire().await.unwrap();
+    let admin = world.client("admin");
+    assert_eq!(admin.break_holders("x", None, "stuck since noon").await.unwrap(), 1);
+    let loss = now("lost", guard.lost()).await;
+    assert_eq!(loss, Loss::Broken { by: "admin".into(), reason: "stuck since noon".into() });
+    let next = admin.lock("x").try_acquire().await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+}
+
+#[tokio::test]
+async fn a_break_whose_news_is_lost_is_learnt_at_the_next_renewal() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("holder");
+    let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+    gate.deafen();
+    world.client("admin").break_holders("x", None, "why").await.unwrap();
+    world.pass(TTL / 3 + Duration::from_millis(50)).await;
+    assert_eq!(now("lost", guard.lost()).await, Loss::Broken { by: "admin".into(), reason: "why".into() });
+}
+
+#[tokio::test]
+async fn max_hold_ends_a_lease_whatever_its_holder_does() {
+    let world = World::new();
+    let limit = Duration::from_secs(25);
+    let guard = world.client("a").lock("x").ttl(TTL).max_hold(limit).acquire().await.unwrap();
+    world.pass(limit - Duration::from_millis(50)).await;
+    assert!(guard.is_held());
+    world.pass(Duration::from_millis(100)).await;
+    assert_eq!(now("lost", guard.lost()).await, Loss::MaxHold);
+    assert!(world.client("b").lock("x").try_acquire().await.unwrap().is_some(), "and frees the name");
+}
+
+#[tokio::test]
+async fn warn_after_reports_long_work_and_ends_nothing() {
+    let world = World::new();
+    let tenure = world.client("a");
+    let guard = tenure.lock("x").ttl(TTL).warn_after(Duration::from_secs(1)).acquire().await.unwrap();
+    let warned = common::count_warnings(async {
+        world.pass(Duration::from_secs(2)).await;
+    })
+    .await;
+    assert_eq!(warned, 1);
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn a_lease_without_renewal_ends_after_one_ttl() {
+    let world = World::new();
+    let guard = world.client("a").lock("x").ttl(TTL).no_renewal().acquire().await.unwrap();
+    world.pass(TTL).await;
+    assert_eq!(now("lost", guard.lost()).await, Loss::Expired);
+    assert!(world.client("b").lock("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_lease_without_renewal_that_was_waited_for_starts_with_its_full_ttl() {
+    let world = World::new();
+    let holder = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    let waits = world.client("b");
+    let lock = waits.lock("x").ttl(TTL).no_renewal();
+    let mut waiting = pin!(lock.acquire());
+    still_pending(waiting.as_mut()).await;
+    world.pass(TTL / 4).await;
+    drop(holder);
+    let guard = now("acquire", waiting).await.unwrap();
+    assert_eq!(guard.remaining(), TTL - MARGIN);
+}
+
+#[tokio::test]
+async fn protect_drops_the_work_the_moment_the_lease_is_lost() {
+    struct Stopped<'a>(&'a AtomicBool);
+    impl Drop for Stopped<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let world = World::new();
+    let guard = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    let stopped = AtomicBool::new(false);
+    let work = async {
+        let _stopped = Stopped(&stopped);
+        std::future::pending::<()>().await;
+    };
+    let mut protected = pin!(guard.protect(work));
+    still_pending(protected.as_mut()).await;
+    world.client("admin").break_holders("x", None, "").await.unwrap();
+    let error = now("protect", protected).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(stopped.load(Ordering::Relaxed), "the work is gone, not just forgotten");
+}
+
+#[tokio::test]
+async fn protect_does_not_pass_off_work_that_slept_through_the_deadline() {
+    let world = World::new();
+    let guard = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    // A process that is stopped in the middle of its work, and goes on long after.
+    let work = async { world.clock.advance(TTL * 2) };
+    let error = guard.protect(work).await.unwrap_err();
+    assert_eq!(error.loss(), Some(&Loss::Expired));
+}
+
+#[tokio::test]
+async fn a_guard_dropped_by_a_panic_frees_the_name() {
+    let world = World::new();
+    let tenure = world.client("a");
+    let lock = tenure.lock("x");
+    let task = tokio::spawn(async move {
+        let _guard = lock.acquire().await.unwrap();
+        panic!("in the middle of the work");
+    });
+    assert!(task.await.is_err());
+    assert!(tenure.lock("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn close_flushes_what_is_pending_and_refuses_what_is_new() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+    gate.set(Reply::FailsNotApplied);
+    drop(guard);
+    let mut closing = pin!(tenure.close());
+    still_pending(closing.as_mut()).await;
+    gate.set(Reply::Comes);
+    world.pass(Duration::from_secs(1)).await;
+    now("close", closing).await.unwrap();
+    assert!(world.client("b").lock("x").try_acquire().await.unwrap().is_some());
+    assert_eq!(tenure.lock("x").acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_lost_lease_is_never_put_back() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+    gate.set(Reply::Late);
+    world.pass(TTL).await;
+    let next = world.client("b").lock("x").ttl(TTL).acquire().await.unwrap();
+    // The renewals that were under way all this time are answered only now.
+    gate.open();
+    world.pass(TTL).await;
+    assert!(!guard.is_held() && next.is_held());
+    let view = world.client("c").inspect("x").await.unwrap();
+    assert_eq!(view.holders.len(), 1);
+    assert_eq!(view.holders[0].token, next.token());
+}

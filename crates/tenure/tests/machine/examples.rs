@@ -1,0 +1,156 @@
+//! The rule by example: a few short histories to read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::clock::Moment;
+use tenure::machine::{Applied, ClaimRequest, Op, Outcome, Queue, Refusal, Shape, apply, apply_reaching};
+use tenure::{ClaimId, Owner, Token};
+
+const TTL: Duration = Duration::from_secs(10);
+/// The floor is far below the tokens that come up here, so that they count 1, 2, 3.
+const FLOOR: u64 = 0;
+
+fn claim(id: u64, owner: &str, shape: Shape) -> ClaimRequest {
+    ClaimRequest {
+        id: ClaimId(id),
+        owner: Owner::new(owner).unwrap(),
+        label: Arc::from(owner),
+        shape,
+        ttl: TTL,
+        queue: true,
+        block: 1,
+        strict: false,
+        inbox: Arc::from(owner),
+        within: Vec::new(),
+        reenter: None,
+    }
+}
+
+fn at(queue: &mut Queue, seconds: u64, op: Op) -> Applied {
+    apply(queue, op, Moment(seconds * 1_000_000), FLOOR)
+}
+
+fn asks(queue: &mut Queue, request: ClaimRequest) -> Outcome {
+    at(queue, 1, Op::Claim(request)).outcome
+}
+
+fn ends(queue: &mut Queue, id: u64) -> Vec<u64> {
+    let applied = at(queue, 1, Op::Release { id: ClaimId(id), number: None });
+    assert_eq!(applied.outcome, Outcome::Released);
+    applied.grants.iter().map(|granted| granted.id.0).collect()
+}
+
+/// The ids of those who hold, with their tokens.
+fn holding(queue: &Queue) -> Vec<(u64, u64)> {
+    queue.holders().map(|held| (held.id.0, held.grant.unwrap().token.0)).collect()
+}
+
+fn waiting(queue: &Queue) -> Vec<u64> {
+    queue.waiters().map(|waiter| waiter.id.0).collect()
+}
+
+#[test]
+fn a_reader_behind_a_waiting_writer_waits_and_then_all_readers_hold_together() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Shared));
+    asks(&mut queue, claim(2, "b", Shape::Exclusive));
+    asks(&mut queue, claim(3, "c", Shape::Shared));
+    asks(&mut queue, claim(4, "d", Shape::Shared));
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(1, 1)], vec![2, 3, 4]));
+    assert_eq!(ends(&mut queue, 1), [2]);
+    assert_eq!(ends(&mut queue, 2), [3, 4]);
+    assert_eq!(holding(&queue), [(3, 3), (4, 4)]);
+}
+
+#[test]
+fn a_downgrade_lets_readers_in_once_the_writer_ends() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Exclusive));
+    asks(&mut queue, claim(2, "a", Shape::Shared));
+    asks(&mut queue, claim(3, "b", Shape::Shared));
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(1, 1), (2, 1)], vec![3]));
+    assert_eq!(ends(&mut queue, 1), [3]);
+    assert_eq!(holding(&queue), [(2, 1), (3, 2)]);
+}
+
+#[test]
+fn an_upgrade_is_refused_and_changes_nothing() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Shared));
+    assert_eq!(asks(&mut queue, claim(2, "a", Shape::Exclusive)), Outcome::Refused(Refusal::Upgrade));
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(1, 1)], vec![]));
+}
+
+#[test]
+fn waiters_of_one_owner_are_let_in_together() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Exclusive));
+    asks(&mut queue, claim(2, "b", Shape::Exclusive));
+    asks(&mut queue, claim(3, "c", Shape::Exclusive));
+    asks(&mut queue, claim(4, "b", Shape::Shared));
+    assert_eq!(ends(&mut queue, 1), [2, 4]);
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(2, 2), (4, 2)], vec![3]));
+}
+
+#[test]
+fn the_next_block_is_given_or_moved() {
+    let mut queue = Queue::new(0);
+    let cohort = |id, owner| ClaimRequest { block: 32, ..claim(id, owner, Shape::Exclusive) };
+    asks(&mut queue, cohort(1, "a"));
+    assert_eq!(queue.holders().next().unwrap().grant.unwrap().block_end, Token(32));
+    let next = |block_end, id| Op::NextBlock { id: ClaimId(1), block_end: Token(block_end), next: cohort(id, "a2") };
+
+    assert!(matches!(at(&mut queue, 1, next(32, 2)).outcome, Outcome::Stands(_)), "nobody waits");
+    assert_eq!(holding(&queue), [(1, 33)]);
+    asks(&mut queue, claim(9, "b", Shape::Exclusive));
+    at(&mut queue, 1, next(32, 2));
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(1, 33)], vec![9]), "a late copy ends nothing");
+
+    let applied = at(&mut queue, 1, next(64, 3));
+    assert!(matches!(applied.outcome, Outcome::Moved(_)), "somebody waits: {applied:?}");
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(9, 65)], vec![3]));
+}
+
+#[test]
+fn the_dead_are_swept_by_whoever_comes() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Exclusive));
+    at(&mut queue, 5, Op::Claim(claim(2, "b", Shape::Exclusive)));
+    let applied = at(&mut queue, 11, Op::Renew { id: ClaimId(77), ttl: TTL });
+    assert_eq!(applied.outcome, Outcome::Gone);
+    assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_claim_granted_and_broken_by_one_operation_is_not_told_of_its_grant() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Exclusive));
+    at(&mut queue, 5, Op::Claim(claim(2, "b", Shape::Exclusive)));
+    let applied = at(&mut queue, 11, Op::Break { owner: None, by: "operator".into(), reason: "".into() });
+    assert!(matches!(&applied.outcome, Outcome::Evicted(evicted) if evicted[0].id == ClaimId(2)), "{applied:?}");
+    assert_eq!(applied.grants, [], "it would be heard after the end");
+}
+
+#[test]
+fn passing_over_a_writer_lets_the_reader_behind_it_in() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Shared));
+    asks(&mut queue, claim(2, "b", Shape::Exclusive));
+    asks(&mut queue, claim(3, "c", Shape::Shared));
+    let applied = at(&mut queue, 1, Op::Skip { id: ClaimId(2), behind: ClaimId(3) });
+    assert_eq!(applied.outcome, Outcome::Done);
+    assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn a_deaf_waiter_is_passed_over_when_a_dead_holder_is_swept() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "dead", Shape::Exclusive));
+    at(&mut queue, 5, Op::Claim(claim(2, "deaf", Shape::Exclusive)));
+    at(&mut queue, 6, Op::Claim(claim(3, "hears", Shape::Exclusive)));
+    let someone = Op::Renew { id: ClaimId(77), ttl: TTL };
+    let applied = apply_reaching(&mut queue, &someone, Moment(11_000_000), FLOOR, |claim| claim.id != ClaimId(2));
+    assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [3]);
+    assert_eq!(waiting(&queue), [2]);
+}

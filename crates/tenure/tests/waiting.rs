@@ -1,0 +1,215 @@
+//! Waiting: in order, for as long as asked, and told apart when it fails.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+
+mod common;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Gated, Reply, TTL, World, now, settle, still_pending};
+use tenure::clock::Clock as _;
+use tenure::{Certainty, ErrorKind, Tenure, WaitStrategy};
+
+#[tokio::test]
+async fn a_timeout_says_who_holds_and_leaves_the_queue() {
+    let world = World::new();
+    let _held = world.client("web-1:77").lock("x").acquire().await.unwrap();
+    let tenure = world.client("b");
+    let lock = tenure.lock("x");
+    let mut waiting = pin!(lock.acquire_within(Duration::from_secs(5)));
+    still_pending(waiting.as_mut()).await;
+    world.pass(Duration::from_millis(4_900)).await;
+    still_pending(waiting.as_mut()).await;
+    world.pass(Duration::from_millis(200)).await;
+    let error = now("acquire_within", waiting).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(error.holder().unwrap().label, "web-1:77");
+    assert!(error.to_string().contains("held by web-1:77"), "{error}");
+    assert!(world.client("c").inspect("x").await.unwrap().waiters.is_empty());
+    assert_eq!(tenure.live_claims(), 0);
+}
+
+#[tokio::test]
+async fn a_release_is_handed_to_the_first_waiter_at_once() {
+    let world = World::new();
+    let held = world.client("a").lock("x").acquire().await.unwrap();
+    let (b, c) = (world.client("b"), world.client("c"));
+    let (lock_b, lock_c) = (b.lock("x"), c.lock("x"));
+    let (mut first, mut second) = (pin!(lock_b.acquire()), pin!(lock_c.acquire()));
+    still_pending(first.as_mut()).await;
+    still_pending(second.as_mut()).await;
+    let token = held.token();
+    held.release().await.unwrap();
+    let first = now("first", first).await.unwrap();
+    assert!(first.token() > token);
+    still_pending(second.as_mut()).await;
+    drop(first);
+    now("second", second).await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_stay_alive_for_as_long_as_they_wait() {
+    let world = World::new();
+    let held = world.client("a").lock("x").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let b = world.client("b");
+    let lock = b.lock("x").ttl(Duration::from_secs(1));
+    let mut waiting = pin!(lock.acquire());
+    still_pending(waiting.as_mut()).await;
+    let number = world.client("c").inspect("x").await.unwrap().waiters[0].claim;
+    world.pass(Duration::from_secs(20)).await;
+    assert_eq!(world.client("c").inspect("x").await.unwrap().waiters[0].claim, number, "the same claim, renewed");
+    drop(held);
+    now("waiter", waiting).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dead_holder_is_succeeded_the_moment_its_claim_dies() {
+    let world = World::new();
+    let (dying, gate) = world.gated("dying");
+    let held = dying.lock("x").ttl(TTL).acquire().await.unwrap();
+    let b = world.client("b");
+    let lock = b.lock("x").ttl(TTL);
+    let mut waiting = pin!(lock.acquire());
+    still_pending(waiting.as_mut()).await;
+    // Nothing of it reaches the store any more, not even a release.
+    gate.set(Reply::Never);
+    world.pass(TTL - Duration::from_millis(50)).await;
+    still_pending(waiting.as_mut()).await;
+    world.pass(Duration::from_millis(100)).await;
+    now("successor", waiting).await.unwrap();
+    drop(held);
+}
+
+#[tokio::test]
+async fn lost_news_of_a_grant_is_healed_by_the_renewal() {
+    let world = World::new();
+    let held = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    let (b, gate) = world.gated("b");
+    let lock = b.lock("x").ttl(TTL);
+    let mut waiting = pin!(lock.acquire());
+    still_pending(waiting.as_mut()).await;
+    gate.deafen();
+    drop(held);
+    still_pending(waiting.as_mut()).await;
+    world.pass(TTL / 3 + Duration::from_millis(50)).await;
+    now("waiter", waiting).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_heard_too_late_is_not_reported_but_made_anew() {
+    let world = World::new();
+    let held = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    let (b, gate) = world.gated("b");
+    let lock = b.lock("x").ttl(TTL);
+    let mut waiting = pin!(lock.acquire());
+    still_pending(waiting.as_mut()).await;
+    let first = world.client("c").inspect("x").await.unwrap().waiters[0].claim;
+    // Granted and told; but the process is paused before it can look, for longer than its ttl.
+    gate.set(Reply::Never);
+    drop(held);
+    world.clock.advance(TTL);
+    gate.open();
+    let guard = world.drive("waiter", waiting).await.unwrap();
+    assert!(guard.is_held() && guard.remaining() > TTL / 2);
+    let view = world.client("c").inspect("x").await.unwrap();
+    assert_ne!(view.holders[0].claims[0], first, "a new claim, with a deadline of its own");
+}
+
+#[tokio::test]
+async fn a_store_out_of_reach_is_not_a_busy_lock() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    for reply in [Reply::Never, Reply::NeverApplied, Reply::FailsApplied] {
+        gate.set(reply);
+        let lock = tenure.lock("x").ttl(TTL);
+        let started = world.clock.now();
+        let error = world.drive("acquire_within", lock.acquire_within(Duration::from_secs(2))).await.unwrap_err();
+        let waited = world.clock.now().since(started);
+        assert!(waited >= Duration::from_secs(2) && waited <= Duration::from_millis(3_200), "{waited:?}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{reply:?}");
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        assert!(error.is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn without_a_limit_a_store_that_never_answers_fails_after_ten_seconds() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    gate.set(Reply::Never);
+    let lock = tenure.lock("x").ttl(TTL);
+    let started = world.clock.now();
+    let error = world.drive("acquire", lock.acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let waited = world.clock.now().since(started);
+    assert!(waited >= Duration::from_secs(10) && waited <= Duration::from_secs(16), "{waited:?}");
+}
+
+#[tokio::test]
+async fn once_it_has_answered_outages_are_ridden_out() {
+    let world = World::new();
+    let held = world.client("a").lock("x").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let (b, gate) = world.gated("b");
+    let lock = b.lock("x").ttl(TTL);
+    let mut waiting = pin!(lock.acquire());
+    still_pending(waiting.as_mut()).await;
+    gate.set(Reply::Never);
+    for _ in 0..12 {
+        world.pass(TTL / 2).await;
+        still_pending(waiting.as_mut()).await;
+    }
+    gate.open();
+    drop(held);
+    assert!(world.drive("waiter", waiting).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn where_the_store_keeps_no_queue_the_engine_asks_again() {
+    for strategy in [WaitStrategy::Backoff, WaitStrategy::Spin] {
+        let world = World::new();
+        let held = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+        let gate = Arc::new(Gated::new(Arc::new(world.store.client())).without_queue());
+        let tenure = Tenure::over(gate, world.clock.clone(), "b");
+        let lock = tenure.lock("x").ttl(TTL).wait_strategy(strategy);
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        let mut waiting = pin!(lock.acquire());
+        still_pending(waiting.as_mut()).await;
+        world.pass(Duration::from_secs(3)).await;
+        still_pending(waiting.as_mut()).await;
+        assert!(world.client("c").inspect("x").await.unwrap().waiters.is_empty(), "nothing waits in the store");
+        drop(held);
+        world.pass(Duration::from_secs(2)).await;
+        now("waiter", waiting).await.unwrap();
+
+        let _held = world.client("a").lock("x").ttl(TTL).acquire().await;
+        let mut brief = pin!(lock.acquire_within(Duration::from_secs(1)));
+        still_pending(brief.as_mut()).await;
+        world.pass(Duration::from_secs(2)).await;
+        assert_eq!(now("timeout", brief).await.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+}
+
+#[tokio::test]
+async fn bad_options_are_refused_before_anything_is_sent() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let hour = Duration::from_secs(3600);
+    let locks = [
+        (tenure.lock(""), "1 to 512 bytes"),
+        (tenure.lock("a\tb"), "control character"),
+        (tenure.lock("x").ttl(Duration::ZERO), "100ms to 86400s"),
+        (tenure.lock("x").ttl(Duration::from_millis(99)), "99ms is out of range"),
+        (tenure.lock("x").ttl(25 * hour), "out of range"),
+        (tenure.semaphore("x", 0), "1 of 0 permits"),
+        (tenure.semaphore("x", 3).units(4), "4 of 3 permits"),
+        (tenure.semaphore("x", 3).units(0), "0 of 3 permits"),
+    ];
+    for (lock, expected) in locks {
+        let error = lock.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    settle().await;
+    assert_eq!(gate.calls.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
