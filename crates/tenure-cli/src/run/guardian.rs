@@ -21,6 +21,7 @@ use rustix::time::{
 use tenure::clock::{Clock, SystemClock};
 
 use super::control::{Lines, Order, Report, line, receive, send};
+use super::group::is_empty;
 use super::leash::{Leash, Pull};
 use crate::exit::Exit;
 
@@ -156,7 +157,7 @@ impl Guardian {
     /// Whether nothing is left to do after the command has ended: a group that was told to stop is watched to its last
     /// member; what a command leaves running when it ends by itself is its own affair, as with flock.
     fn is_over(&self) -> bool {
-        !self.leash.is_stopping() || self.leash.is_killed() || is_group_empty(self.pid)
+        !self.leash.is_stopping() || self.leash.is_killed() || is_empty(self.pid)
     }
 
     fn pull(&self, pull: Pull) {
@@ -259,21 +260,6 @@ impl Guardian {
         let _ = rustix::io::read(&self.timer, &mut [0; 8]);
         if heard { self.hear() } else { Ok(()) }
     }
-}
-
-/// Whether a group has no member but its leader, which has ended and is not reaped. When in doubt, it has.
-fn is_group_empty(group: Pid) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let leader = group.as_raw_nonzero().get().to_string();
-    let members = processes.flatten().filter(|process| {
-        let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { return false };
-        // pid (command) state ppid pgrp ...; the command may hold anything, parentheses too.
-        let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-        let mut fields = rest.split_whitespace();
-        let state = fields.next();
-        fields.nth(1) == Some(leader.as_str()) && state != Some("Z")
-    });
-    members.count() == 0
 }
 
 fn tell(socket: &OwnedFd, report: &Report) -> io::Result<()> {

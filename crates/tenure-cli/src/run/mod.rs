@@ -6,6 +6,7 @@
 //! over a socket pair ([`control`]).
 
 mod control;
+mod group;
 mod guardian;
 mod leash;
 mod link;

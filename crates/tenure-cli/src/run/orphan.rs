@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::time::{Instant, sleep};
 
+use super::group::is_empty;
 use crate::exit::Exit;
 
 /// How often a group that was told to end is looked for.
@@ -26,7 +27,7 @@ pub(crate) async fn end(group: Pid, grace: Duration) -> Exit {
 
 async fn gone_within(group: Pid, limit: Duration) -> bool {
     let started = Instant::now();
-    while test_kill_process_group(group).is_ok() {
+    while test_kill_process_group(group).is_ok() && !is_empty(group) {
         if started.elapsed() >= limit {
             return false;
         }

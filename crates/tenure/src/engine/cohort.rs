@@ -162,18 +162,18 @@ impl Leader {
                 Ok(Some(guard))
             }
             other => {
-                self.resign().await;
+                self.resign(other.as_ref().err()).await;
                 other.map(|_| None)
             }
         }
     }
 
     /// Passes the claim on, or ends it if nobody wants it.
-    async fn resign(mut self) {
+    async fn resign(mut self, after: Option<&Error>) {
         if let Some(pending) = self.pending.take()
             && let Some(unwanted) = self.core.cohorts.pass_on(&self.core, &self.name, pending)
         {
-            unwanted.withdraw().await;
+            unwanted.withdraw(after).await;
         }
     }
 }

@@ -220,7 +220,7 @@ pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait
             Ok(Some(guard))
         }
         other => {
-            pending.withdraw().await;
+            pending.withdraw(other.as_ref().err()).await;
             other.map(|_| None)
         }
     }

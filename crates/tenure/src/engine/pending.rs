@@ -153,7 +153,7 @@ impl Pending {
     async fn ask(&mut self, wait: Wait) -> Result<bool> {
         let store_queues = self.core.backend.capabilities().queue;
         let queue = store_queues && !matches!(wait, Wait::No);
-        let limit = call_limit(&self.core, &self.plan, &self.started, wait);
+        let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
         let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
         if call.is_none() {
             let request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
@@ -264,7 +264,7 @@ impl Pending {
             *call = Some(self.core.backend.next_block(&self.plan.name, held.id, block_end, next));
         }
         let Some(under_way) = call else { return Ok(None) };
-        let limit = call_limit(&self.core, &self.plan, &self.started, wait);
+        let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
         let answer = self.core.within(limit, under_way).await;
         *call = None;
         match answer {
@@ -346,8 +346,11 @@ impl Pending {
         clean_up(&self.core, &self.plan, &old, stage, sent);
     }
 
-    /// Ends the claim, and waits a moment for the store to say so.
-    pub(crate) async fn withdraw(mut self) {
+    /// Ends the claim, and waits a moment for the store to say so; not for one that just failed to answer.
+    pub(crate) async fn withdraw(mut self, after: Option<&Error>) {
+        if after.is_some_and(|error| error.kind() != ErrorKind::Timeout) {
+            return;
+        }
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         if let Some(ending) = ending(&self.core, &self.plan, &self.claim, stage, self.sent) {
             let ending = Detach::new(self.core.clone(), ending);
@@ -389,13 +392,23 @@ impl Pending {
 }
 
 /// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
-fn call_limit(core: &Core, plan: &Plan, started: &OnceLock<Moment>, wait: Wait) -> impl Fn() -> Option<Moment> {
+fn call_limit(
+    core: &Core,
+    plan: &Plan,
+    started: &OnceLock<Moment>,
+    reached: bool,
+    wait: Wait,
+) -> impl Fn() -> Option<Moment> {
     let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
     move || {
         let now = core.clock.now();
-        started.get_or_init(|| now);
         let limit = now + patience;
-        Some(wait.limit().map_or(limit, |until| limit.min(until)))
+        let until = match wait {
+            Wait::Until(until) => until,
+            Wait::Forever if !reached => *started.get_or_init(|| now) + PATIENCE,
+            Wait::Forever | Wait::No => limit,
+        };
+        Some(limit.min(until))
     }
 }
 

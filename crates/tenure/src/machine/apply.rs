@@ -325,7 +325,9 @@ fn next_block(
     queue.claims.remove(index);
     let tail = queue.claims.len();
     let next_id = next.id;
-    if queue.position(next_id).is_none() {
+    if queue.position(next_id).is_some() {
+        renew(queue, next_id, next.ttl, now);
+    } else {
         append(queue, tail, next, now, floor);
     }
     promote(queue, now, floor, grants);

@@ -114,7 +114,7 @@ fn step(permits: bool) -> impl Strategy<Value = Step> {
         3 => (slot(), change).prop_map(|(slot, change)| Step::Again { slot, change }),
         3 => (0..40_usize).prop_map(|age| Step::LateCopy { age }),
         5 => (slot(), any::<u8>()).prop_map(|(slot, ttl)| Step::Renew { slot, ttl }),
-        7 => (slot(), number).prop_map(|(slot, number)| Step::Release { slot, number }),
+        12 => (slot(), number).prop_map(|(slot, number)| Step::Release { slot, number }),
         6 => (any::<bool>(), slot(), prop::bool::weighted(0.8), next, prop_oneof![Just(1_u32), Just(32_u32)])
             .prop_map(|(by_holder, slot, right_end, next, block)| Step::NextBlock { by_holder, slot, right_end, next, block }),
         1 => (prop::option::of(0..OWNERS), any::<bool>()).prop_map(|(owner, of_slot)| Step::Break { owner, of_slot }),
@@ -250,8 +250,8 @@ impl World {
         }
         let fresh = self.request(0, Shape::Exclusive, 0);
         let next = match next {
-            NextId::New => ClaimRequest { owner: own_owner(fresh.id), block, ..fresh },
-            NextId::OfSlot(other) => self.slots[other].clone(),
+            NextId::OfSlot(other) if self.slots[other].id != id => self.slots[other].clone(),
+            _ => ClaimRequest { owner: own_owner(fresh.id), block, ..fresh },
         };
         let end = self.queue.find(id).and_then(|claim| claim.grant).map_or(Token(9), |grant| grant.block_end);
         let block_end = if right_end { end } else { Token(end.0.saturating_sub(1)) };

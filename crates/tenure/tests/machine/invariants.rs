@@ -276,7 +276,7 @@ fn newly_granted<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = &'a Claim> {
 }
 
 /// Whether another claim of its owner holds with the same token.
-fn re_enters(queue: &Queue, claim: &Claim) -> bool {
+pub(crate) fn re_enters(queue: &Queue, claim: &Claim) -> bool {
     let token = claim.grant.map(|grant| grant.token);
     queue.holders().any(|held| {
         held.number != claim.number && held.owner == claim.owner && held.grant.map(|grant| grant.token) == token

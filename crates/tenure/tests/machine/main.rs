@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use tenure::ClaimId;
-use tenure::machine::{Applied, Claim, Op, Outcome, Queue, SKIPS_MAX, apply, apply_reaching};
+use tenure::machine::{Applied, Claim, Op, Queue, SKIPS_MAX, apply, apply_reaching};
 
 use crate::history::{Step, World, history};
 use crate::invariants as keeps;
@@ -20,7 +20,7 @@ use crate::invariants::Seen;
 
 /// Histories on each run, of some 250 steps, in each of three tests.
 fn many() -> ProptestConfig {
-    ProptestConfig { cases: 100, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 100, max_shrink_iters: 5_000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// Runs a history and looks at each step.
@@ -79,6 +79,8 @@ proptest! {
     /// preferred to one that does not, three times at most.
     #[test]
     fn a_waiter_that_hears_is_preferred(steps in history(1..500), deaf in prop::collection::vec(any::<u16>(), 32)) {
+        // A store that knows who hears passes over by itself.
+        let steps = steps.into_iter().filter(|step| !matches!(step, Step::Skip { .. })).collect();
         let (mut highest, mut round) = (0, 0);
         let mut hears_now = u16::MAX;
         let hears = |mask: u16, claim: &Claim| mask & (1 << (claim.id.0 % 16)) != 0;
@@ -116,10 +118,14 @@ fn hearing_waiters_are_preferred(before: &Queue, after: &Queue, applied: &Applie
     let heard_waiter = after.waiters().find(|claim| waited.contains(&claim.id) && hears(claim));
     for granted in &applied.grants {
         let claim = after.find(granted.id).unwrap();
+        if keeps::re_enters(after, claim) {
+            continue; // let in with its owner, past whoever waits
+        }
         let could_be_passed = !claim.strict && claim.skipped < SKIPS_MAX && !hears(claim);
         assert!(!could_be_passed || heard_waiter.is_none(), "{claim:?} was preferred to {heard_waiter:?}");
     }
-    if !matches!(applied.outcome, Outcome::Done) && applied.grants.is_empty() {
+    let held: BTreeSet<u64> = before.holders().map(|claim| claim.number).collect();
+    if after.holders().all(|claim| held.contains(&claim.number)) {
         let skips = |queue: &Queue| queue.claims.iter().map(|claim| u32::from(claim.skipped)).sum::<u32>();
         assert!(skips(after) <= skips(before), "nobody is passed over where nobody is granted");
     }

@@ -1,0 +1,125 @@
+//! `run`: the command's group never outlives the lease, whatever becomes of its keepers.
+
+use std::fs;
+
+use rustix::process::{Signal, kill_process};
+
+use crate::support::{Store, eventually, is_alive};
+
+/// A script that writes its pid and ignores every wish that it end.
+const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 0.05; done";
+
+/// Once somebody else is granted the lock, the process with the pid in `up` must be dead.
+fn next_holder_finds_nobody(store: &Store) {
+    store.sh("x --wait 15s", "grep -q '^State:.[^ZX]' /proc/$(cat up)/status && exit 9; exit 0").exits(0);
+}
+
+#[test]
+fn the_group_ends_when_tenure_is_killed() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1s", "sleep 60 & echo $! > grandchild; wait");
+    eventually("the grandchild runs", || store.file("grandchild").exists() && !store.read("grandchild").is_empty());
+    let (command, grandchild) = (store.pid("up"), store.pid("grandchild"));
+    run.signal(Signal::KILL);
+    eventually("both are gone", || !is_alive(command) && !is_alive(grandchild));
+}
+
+#[test]
+fn a_group_that_ignores_sigterm_is_dead_before_the_next_holder_when_tenure_is_killed() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1s", STUBBORN);
+    run.signal(Signal::KILL);
+    next_holder_finds_nobody(&store);
+}
+
+#[test]
+fn a_group_is_dead_before_the_next_holder_when_tenure_is_stopped_and_tenure_then_exits_76() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1s", STUBBORN);
+    run.signal(Signal::STOP);
+    next_holder_finds_nobody(&store);
+    run.signal(Signal::CONT);
+    run.wait().exits(76).says("x: the lease was lost");
+}
+
+#[test]
+fn a_stopped_tenure_has_its_command_told_before_the_deadline() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1s", "trap 'touch told; exit 0' TERM; while :; do sleep 0.02; done");
+    run.signal(Signal::STOP);
+    eventually("it was told", || store.file("told").exists());
+    run.signal(Signal::CONT);
+    run.wait().exits(76);
+}
+
+#[test]
+fn a_broken_lease_ends_the_command_and_exits_76_saying_who_and_why() {
+    let store = Store::new();
+    let script = "trap 'touch told; exit 0' TERM; while :; do sleep 0.02; done";
+    let run = store.start("x --ttl 1s", script);
+    let mut breaking = store.command(["break", "x", "--yes", "--reason", "too slow"]);
+    crate::support::done(breaking.env("USER", "ann").env_remove("SUDO_USER")).exits(0);
+    run.wait().exits(76).says("broken by ann@").says("too slow");
+    assert!(store.file("told").exists(), "the command got SIGTERM");
+}
+
+#[test]
+fn a_command_that_ignores_sigterm_after_a_break_is_killed() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1s", STUBBORN);
+    store.tenure("break x --yes").exits(0);
+    run.wait().exits(76);
+    assert!(!is_alive(store.pid("up")));
+}
+
+#[test]
+fn the_rest_of_a_lost_group_is_ended_though_its_leader_went_first() {
+    let store = Store::new();
+    let script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $! > rest.tmp; mv rest.tmp rest; wait";
+    let run = store.start_until("x --ttl 1s", script, "rest");
+    store.tenure("break x --yes").exits(0);
+    run.wait().exits(76);
+    assert!(!is_alive(store.pid("rest")));
+}
+
+#[test]
+fn a_stopped_command_is_ended_too() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1s", "kill -STOP $$; sleep 60");
+    let command = store.pid("up");
+    let state = || fs::read_to_string(format!("/proc/{}/stat", command.as_raw_nonzero())).unwrap_or_default();
+    eventually("it is stopped", || state().contains(") T "));
+    store.tenure("break x --yes").exits(0);
+    run.wait().exits(76);
+    assert!(!is_alive(command));
+}
+
+#[test]
+fn a_lease_that_was_gone_when_the_command_ended_is_76() {
+    let store = Store::new();
+    // Renewals are 20 s apart, so nobody has told this run of the break when its command ends.
+    store.sh("x --ttl 1m", "$TENURE break x --yes 2>/dev/null; exit 0").exits(76);
+}
+
+#[test]
+fn without_its_guardian_the_command_is_ended_and_the_lock_freed() {
+    let store = Store::new();
+    let run = store.start("x --ttl 2s", "echo $PPID > guardian.tmp; mv guardian.tmp guardian; sleep 60");
+    eventually("its guardian is known", || store.file("guardian").exists());
+    kill_process(store.pid("guardian"), Signal::KILL).unwrap();
+    run.wait().exits(143).says("guardian");
+    assert!(!is_alive(store.pid("up")));
+    store.tenure("run x --no-wait -- true").exits(0);
+}
+
+#[test]
+fn the_guardian_heeds_no_signal_meant_for_others() {
+    let store = Store::new();
+    let script = "echo $PPID > guardian.tmp; mv guardian.tmp guardian; until [ -e go ]; do sleep 0.02; done; exit 3";
+    let run = store.start_until("x --ttl 1s", script, "guardian");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::TSTP] {
+        kill_process(store.pid("guardian"), signal).unwrap();
+    }
+    fs::write(store.file("go"), "").unwrap();
+    run.wait().exits(3);
+}

@@ -1,0 +1,108 @@
+//! On a terminal: the waiting line, the foreground group, Ctrl-C and Ctrl-Z. `script` makes the terminal.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::support::{BIN, Done, Running, Store, eventually};
+
+/// Waits until the shell's group is in the foreground, or fails.
+const IN_FOREGROUND: &str = "i=0; while :; do set -- $(cat /proc/$$/stat); [ $5 = $8 ] && break
+    i=$((i+1)); [ $i -gt 500 ] && exit 99; sleep 0.01; done";
+
+/// Starts a shell script with a terminal of its own; `$T` is `tenure` on the store.
+fn on_terminal(store: &Store, script: &str) -> Running {
+    std::fs::write(store.file("script.sh"), script).unwrap();
+    let mut command = Command::new("script");
+    command.args(["-qec", "bash script.sh", "/dev/null"]).current_dir(store.file("."));
+    command.env("T", BIN).env("TENURE_URL", store.url()).env("TERM", "xterm").env_remove("TENURE_HELD");
+    Running::with_stdin(&mut command, Stdio::piped())
+}
+
+fn shown(done: &Done) -> String {
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn waiting_shows_who_holds_it_and_the_place_in_the_queue_and_wipes_it() {
+    let store = Store::new();
+    let _holder = store.start("x --label boss", "sleep 60");
+    let mut waiting = on_terminal(&store, "$T run x --wait 700ms -- true");
+    let _input = waiting.stdin();
+    let done = waiting.wait().exits(75);
+    let text = shown(&done);
+    assert!(text.contains("waiting for x: held by boss (expires in "), "{text:?}");
+    assert!(text.contains("place 1 of 1"), "{text:?}");
+    assert!(text.contains("\r\x1b[Ktenure: x: not acquired"), "wiped before the verdict: {text:?}");
+}
+
+#[test]
+fn without_a_terminal_waiting_is_silent() {
+    let store = Store::new();
+    let _holder = store.start("x", "sleep 60");
+    let done = store.tenure("run x --wait 700ms -- true").exits(75);
+    assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
+}
+
+#[test]
+fn the_commands_group_gets_the_terminal_and_gives_it_back() {
+    let store = Store::new();
+    let script = format!(
+        "$T run x -- sh -c '{IN_FOREGROUND}; read line; echo got $line' || exit
+        {IN_FOREGROUND}; echo back"
+    );
+    let mut run = on_terminal(&store, &script);
+    let mut input = run.stdin();
+    input.write_all(b"hello\n").unwrap();
+    let text = shown(&run.wait().exits(0));
+    assert!(text.contains("got hello") && text.contains("back"), "{text:?}");
+}
+
+#[test]
+fn ctrl_c_reaches_the_command() {
+    let store = Store::new();
+    let script =
+        format!("$T run x -- sh -c 'trap \"exit 42\" INT; {IN_FOREGROUND}; touch up; while :; do sleep 0.02; done'");
+    let mut run = on_terminal(&store, &script);
+    let mut input = run.stdin();
+    eventually("it is up", || store.file("up").exists());
+    input.write_all(b"\x03").unwrap();
+    run.wait().exits(42);
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_fg_continues_it() {
+    let store = Store::new();
+    let script = format!(
+        "set -m
+        $T run x -- sh -c '{IN_FOREGROUND}; touch up; read line; echo got $line; exit 3'
+        echo stopped $?; touch stopped
+        fg; echo ended $?"
+    );
+    let mut run = on_terminal(&store, &script);
+    let mut input = run.stdin();
+    eventually("it is up", || store.file("up").exists());
+    input.write_all(b"\x1a").unwrap();
+    eventually("the job is stopped", || store.file("stopped").exists());
+    input.write_all(b"hello\n").unwrap();
+    let text = shown(&run.wait().exits(0));
+    for part in ["x: stopped; the lease", "stopped 148", "got hello", "ended 3"] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+#[test]
+fn a_stopped_job_is_ended_at_the_deadline() {
+    let store = Store::new();
+    let script = format!(
+        "set -m
+        $T run x --ttl 1s -- sh -c '{IN_FOREGROUND}; echo $$ > up; read line'
+        echo stopped $?; while kill -0 $(cat up) 2>/dev/null; do sleep 0.02; done
+        fg; echo ended $?"
+    );
+    let mut run = on_terminal(&store, &script);
+    let mut input = run.stdin();
+    eventually("it is up", || store.file("up").exists());
+    input.write_all(b"\x1a").unwrap();
+    let text = shown(&run.wait().exits(0));
+    assert!(text.contains("stopped 148") && text.contains("ended 76"), "{text:?}");
+}

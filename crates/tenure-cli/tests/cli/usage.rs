@@ -1,0 +1,119 @@
+//! What is refused, and what is explained.
+
+use std::fs;
+
+use crate::support::{Store, bare, done};
+
+#[test]
+fn bad_values_are_64_and_named_with_what_is_allowed() {
+    let long = "n".repeat(513);
+    let long_owner = "o".repeat(129);
+    let run = |rest: &[&'static str]| [&["run", "x"], rest, &["--", "true"]].concat();
+    for (args, parts) in [
+        (vec!["run", "", "--", "true"], ["\"\"", "1 to 512 bytes"]),
+        (vec!["run", &long, "--", "true"], ["513 bytes", "1 to 512 bytes"]),
+        (vec!["run", "a\nb", "--", "true"], ["\\n", "control character"]),
+        (vec!["show", ""], ["\"\"", "1 to 512 bytes"]),
+        (run(&["--ttl", "0s"]), ["'0s'", "100ms to 24h"]),
+        (run(&["--ttl", "25h"]), ["'25h'", "100ms to 24h"]),
+        (run(&["--ttl", "10"]), ["'10'", "10s"]),
+        (run(&["--ttl", "soon"]), ["'soon'", "30s"]),
+        (run(&["--wait", "5"]), ["'5'", "5s"]),
+        (run(&["--wait", "5s", "--no-wait"]), ["--wait", "--no-wait"]),
+        (run(&["--permits", "0"]), ["'0'", "1.."]),
+        (run(&["--permits", "2", "--shared"]), ["--permits", "--shared"]),
+        (run(&["--grace", "4s", "--ttl", "10s"]), ["4.0s", "3.3s"]),
+        (run(&["--on", "nosuch:thing"]), ["nosuch", "sqlite:PATH"]),
+        (run(&["--on", "thing"]), ["thing", "sqlite:PATH"]),
+        (run(&["--on", "sqlite:x.db?speed=1"]), ["speed", "unknown option"]),
+        (vec!["acquire", "x", "--owner", "a b"], ["a b", "1 to 128 visible ASCII"]),
+        (vec!["acquire", "x", "--owner", ""], ["\"\"", "1 to 128 visible ASCII"]),
+        (vec!["release", "x", "--owner", &long_owner], ["ooo", "1 to 128 visible ASCII"]),
+        (vec!["renew", "x"], ["--owner", "required"]),
+        (vec!["run", "x"], ["COMMAND", "required"]),
+        (vec!["run", "x", "true"], ["'true'", "-- "]),
+        (vec!["dance"], ["dance", "subcommand"]),
+    ] {
+        let refused = done(&mut bare(&args)).exits(64);
+        assert!(refused.stderr.starts_with("tenure: "), "{args:?}: {refused:?}");
+        assert!(refused.stderr.len() < 1_000, "{args:?}: a megabyte is not repeated");
+        for part in parts {
+            assert!(refused.stderr.contains(part), "{args:?}: {part:?} is not in {}", refused.stderr);
+        }
+    }
+}
+
+#[test]
+fn bad_values_touch_no_store() {
+    let store = Store::new();
+    for args in ["run x --ttl 0s -- true", "acquire x --owner ü", "run x --grace 9s -- true"] {
+        store.tenure(args).exits(64);
+    }
+    assert!(!store.file("locks.db").exists());
+}
+
+#[test]
+fn no_command_at_all_is_64_and_shows_the_help() {
+    done(&mut bare(&[])).exits(64).says("Usage: tenure");
+}
+
+#[test]
+fn help_and_version_are_data_and_exit_0() {
+    assert!(done(&mut bare(&["--version"])).exits(0).text().starts_with("tenure "));
+    let help = done(&mut bare(&["--help"])).exits(0).text();
+    for part in ["TENURE_URL", "TENURE_HELD", "Exit codes:", "76", "143", "Examples:"] {
+        assert!(help.contains(part), "{part} is not in {help}");
+    }
+}
+
+#[test]
+fn the_help_of_every_command_has_an_example() {
+    for command in ["run", "acquire", "renew", "release", "show", "ls", "break", "completions", "man"] {
+        let help = done(&mut bare(&[command, "--help"])).exits(0).text();
+        assert!(help.contains("Example") && help.contains(&format!("tenure {command}")), "{help}");
+        assert!(help.contains("--json") && help.contains("--on"), "{help}");
+    }
+}
+
+#[test]
+fn the_guardian_is_not_for_people() {
+    let help = done(&mut bare(&["--help"])).text();
+    assert!(!help.contains("__guard"));
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(done(&mut bare(&["completions", shell])).exits(0).text().contains("tenure"));
+    }
+    done(&mut bare(&["completions", "cmd.exe"])).exits(64);
+}
+
+#[test]
+fn the_manual_covers_every_command() {
+    let manual = done(&mut bare(&["man"])).exits(0).text();
+    for part in [".TH tenure 1", ".TH tenure\\-run 1", ".TH tenure\\-break 1", "TENURE_HELD"] {
+        assert!(manual.contains(part), "{part} is not in the manual");
+    }
+}
+
+#[test]
+fn the_manual_is_written_one_page_per_command() {
+    let store = Store::new();
+    let dir = store.file("man1");
+    done(bare(&["man", "--out"]).arg(&dir)).exits(0);
+    assert!(fs::read_to_string(dir.join("tenure.1")).unwrap().contains("tenure"));
+    assert!(fs::read_to_string(dir.join("tenure-run.1")).unwrap().contains("grace"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for args in [["man", "--json"], ["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = bare(&args).stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+}
