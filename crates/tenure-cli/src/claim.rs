@@ -10,9 +10,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::label;
 use crate::output;
-use crate::run::signals::Signals;
+use crate::signals::Signals;
 use crate::store::Store;
 use crate::wait::{Wait, interrupted};
+use crate::waiting;
 
 /// What `acquire` and `renew` print.
 #[derive(Serialize)]
@@ -41,11 +42,12 @@ pub(crate) async fn acquire(args: Acquire, store: Store) -> Result<Exit, Failure
     let label = args.label.unwrap_or_else(label::of_caller);
     let tenure = tokio::select! {
         connected = store.connect(&label, wait) => connected?,
-        signal = signals.next() => return Err(interrupted(name.as_str(), signal)),
+        signal = signals.next() => return Err(interrupted(&name, signal)),
     };
-    let lock = tenure.session_as(owner).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
+    let lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
+    let acquiring = wait.acquire(started, &tenure, &name, &lock);
     let guard = tokio::select! {
-        acquired = wait.less(started.elapsed()).acquire(&tenure, &lock, name.as_str()) => acquired?,
+        acquired = waiting::shown(&tenure, &name, &owner, acquiring) => acquired?,
         signal = signals.next() => return Err(give_up(&tenure, &name, signal).await),
     };
     let claim =
@@ -64,7 +66,7 @@ pub(crate) async fn acquire(args: Acquire, store: Store) -> Result<Exit, Failure
 /// Ends what a dropped attempt left in the store, then says why.
 async fn give_up(tenure: &Tenure, name: &Name, signal: i32) -> Failure {
     let _ = tokio::time::timeout(crate::store::PATIENCE, tenure.close()).await;
-    interrupted(name.as_str(), signal)
+    interrupted(name, signal)
 }
 
 pub(crate) async fn renew(args: Renew, store: Store) -> Result<Exit, Failure> {

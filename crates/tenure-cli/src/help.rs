@@ -10,11 +10,10 @@ Examples:
 
 Environment:
   TENURE_URL     the store, where --on is not given
-  XDG_STATE_HOME, HOME
-                 where the embedded store's file is: tenure/locks.db there, or in ~/.local/state
+  XDG_STATE_HOME the embedded store's file is tenure/locks.db there, else in ~/.local/state
   The command of `run` is given:
   TENURE_NAME    the name it runs under
-  TENURE_TOKEN   the fencing token: pass it on to what the lock protects (unset where a store has none)
+  TENURE_TOKEN   the fencing token, for what the lock protects (unset where a store has none)
   TENURE_OWNER   the owner of the lock
   TENURE_URL     the store, complete
   TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters
@@ -31,9 +30,9 @@ Exit codes:
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP); the claim was ended first";
 
 pub(crate) const RUN: &str = "\
-The command runs in a process group of its own. If the lease cannot be kept, the group gets SIGTERM a grace
-before the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped. SIGINT, SIGTERM
-and SIGHUP are passed on to it. The lock is free the moment the command ends.
+The command runs in a process group of its own. If the lease cannot be kept, the group gets SIGTERM a grace before \
+the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped. SIGINT, SIGTERM and \
+SIGHUP are passed on to it. The lock is free the moment the command ends.
 
 Examples:
   tenure run nightly -- ./report.sh
@@ -43,24 +42,26 @@ Examples:
   tenure run db --ttl 30s --grace 5s -- ./migrate
 
 Exit codes:
-  the command's own, 128+N if signal N ended it, 126 if it cannot be executed, 127 if it was not found
-  64   bad value; the name is in use with another shape; --shared cannot become exclusive in a nested run
+  the command's own, or 128+N if signal N ended it
+  126  it cannot be executed      127  it was not found
+  64   bad value; name in use with another shape; exclusive within --shared
   69   store not reached within --wait, or within 10s without it
   75   busy with --no-wait, or still busy when --wait was over
   76   the lease was lost or broken, whatever the command then returned
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const ACQUIRE: &str = "\
-Prints one line of JSON: {\"name\",\"owner\",\"token\",\"expires_in_ms\"}. Nothing renews the lock: call renew in time,
-or let it run out. Prefer `tenure run` where you can: it renews, and stops the work when the lease is lost.
+Prints one line of JSON: {\"name\",\"owner\",\"token\",\"expires_in_ms\"}. Nothing renews the lock: call \
+renew in time, or let it run out. Prefer `tenure run` where you can: it renews, and stops the work when the lease is lost.
 
 Examples:
   owner=$(tenure acquire backup --ttl 1m --wait 10s | jq -r .owner)
   tenure release backup --owner \"$owner\"
-  tenure acquire backup --owner \"$CI_JOB_ID\" --no-wait     the same owner again repeats the attempt
+  tenure acquire backup --owner \"$CI_JOB_ID\" --no-wait     again: repeats the attempt
 
 Exit codes:
-  64 bad value    69 store not reached    75 somebody else holds it    143 SIGTERM while waiting";
+  64  bad value                    69   store not reached
+  75  somebody else holds it       143  SIGTERM while waiting";
 
 pub(crate) const RENEW: &str = "\
 Prints what acquire prints; the token is null while the claim still waits.
@@ -91,7 +92,7 @@ Examples:
   tenure ls orders/ --json | jq -r '.[].name'";
 
 pub(crate) const BREAK: &str = "\
-The next holder has a higher token. The evicted one is told who broke it and why, but may work on for a moment:
+The next holder has a higher token. The evicted one is told who broke it and why, but may work on for a moment: \
 a resource that checks tokens is safe from it, another is not.
 
 Examples:

@@ -14,8 +14,10 @@ mod label;
 mod output;
 mod run;
 mod show;
+mod signals;
 mod store;
 mod wait;
+mod waiting;
 
 use std::process::ExitCode;
 use std::time::Duration;

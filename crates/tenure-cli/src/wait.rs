@@ -1,12 +1,17 @@
 //! How long to wait for a lock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenure::{Guard, Lock, Tenure};
+use tenure::{Error, ErrorKind, Guard, Lock, Name, Tenure};
 
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// What a wait is given that was over before the store was reached: time to ask once, for the lock may be free.
+const ONE_TRY: Duration = Duration::from_millis(1);
+/// How long it may take to find out who is in the way, for the message alone.
+const CURIOSITY: Duration = Duration::from_secs(1);
 
 /// How long an acquire waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,46 +35,72 @@ impl Wait {
         }
     }
 
-    /// What is left of it after some of it went by.
-    pub(crate) fn less(self, passed: Duration) -> Self {
-        match self {
-            // Even a wait that is over asks the store once: it may be free.
-            Self::Within(limit) => Self::Within(limit.saturating_sub(passed).max(Duration::from_millis(1))),
-            other => other,
-        }
-    }
-
-    /// Acquires.
-    pub(crate) async fn acquire(self, tenure: &Tenure, lock: &Lock, name: &str) -> Result<Guard, tenure::Error> {
+    /// Acquires `lock`, which is of `name`. The waiting began at `started`, before the store was reached.
+    pub(crate) async fn acquire(
+        self,
+        started: Instant,
+        tenure: &Tenure,
+        name: &Name,
+        lock: &Lock,
+    ) -> Result<Guard, Error> {
         match self {
             Self::Forever => lock.acquire().await,
-            Self::Within(limit) => lock.acquire_within(limit).await,
+            Self::Within(limit) => {
+                let left = limit.saturating_sub(started.elapsed()).max(ONE_TRY);
+                lock.acquire_within(left).await.map_err(|error| match error.kind() {
+                    // The limit is the caller's, not what was left of it.
+                    ErrorKind::Timeout => not_acquired(tenure, name, &timed_out(&error, limit)),
+                    _ => error,
+                })
+            }
             Self::No => match lock.try_acquire().await? {
                 Some(guard) => Ok(guard),
-                None => Err(busy(tenure, name).await),
+                None => Err(not_acquired(tenure, name, &busy(tenure, name).await)),
             },
         }
     }
 }
 
+fn not_acquired(tenure: &Tenure, name: &Name, why: &str) -> Error {
+    Error::new(ErrorKind::Timeout, why).about(name).in_store(tenure.url())
+}
+
+fn timed_out(error: &Error, limit: Duration) -> String {
+    let holder = error.holder().map_or_else(
+        || "held by somebody else".to_owned(),
+        |holder| format!("held by {} ({} ahead in the queue)", holder.label, holder.ahead),
+    );
+    format!("not acquired within {}: {holder}", duration::show(limit))
+}
+
 /// Says who holds a name; that the store says so a moment later than it refused does not matter here.
-async fn busy(tenure: &Tenure, name: &str) -> tenure::Error {
-    let holder = match tokio::time::timeout(Duration::from_secs(1), tenure.inspect(name)).await {
+async fn busy(tenure: &Tenure, name: &Name) -> String {
+    let holder = match tokio::time::timeout(CURIOSITY, tenure.inspect(name.as_str())).await {
         Ok(Ok(view)) => view.holders.into_iter().next(),
         _ => None,
     };
-    let message = match holder {
-        Some(holder) => format!(
-            "{name}: busy: held by {} (expires in {} unless renewed)",
-            holder.label.as_deref().unwrap_or("somebody else"),
-            holder.expires_in.map_or_else(|| "an unknown time".to_owned(), duration::show),
-        ),
-        None => format!("{name}: busy: held by somebody else"),
-    };
-    tenure::Error::new(tenure::ErrorKind::Timeout, message).in_store(tenure.url())
+    let Some(holder) = holder else { return "busy: held by somebody else".to_owned() };
+    format!(
+        "busy: held by {} (expires in {} unless renewed)",
+        holder.label.as_deref().unwrap_or("somebody else"),
+        holder.expires_in.map_or_else(|| "an unknown time".to_owned(), duration::show),
+    )
 }
 
 /// What a signal that ended the waiting comes to.
-pub(crate) fn interrupted(name: &str, signal: i32) -> Failure {
+pub(crate) fn interrupted(name: &Name, signal: i32) -> Failure {
     Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: signal {signal}; the claim was ended"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_no_time_is_not_waiting() {
+        assert_eq!(Wait::of(Some(Duration::ZERO), false), Wait::No);
+        assert_eq!(Wait::of(None, true), Wait::No);
+        assert_eq!(Wait::of(None, false), Wait::Forever);
+        assert_eq!(Wait::of(Some(ONE_TRY), false), Wait::Within(ONE_TRY));
+    }
 }

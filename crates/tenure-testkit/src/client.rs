@@ -1,6 +1,5 @@
 //! A client as the cases use it: it asks again when it was not answered, and keeps what it heard.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -255,12 +254,10 @@ impl Client {
     }
 }
 
-fn fell_silent(silence: Option<&Notify>) -> impl Future<Output = ()> {
-    async move {
-        match silence {
-            Some(silence) => silence.notified().await,
-            None => std::future::pending().await,
-        }
+async fn fell_silent(silence: Option<&Notify>) {
+    match silence {
+        Some(silence) => silence.notified().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -88,16 +88,24 @@ fn every_backend_runs_the_suite() {
     assert!(backends >= 2, "only {backends} backends found");
 }
 
-/// Runs every case over memory with one defect, side by side; the names of the cases that fail.
+/// Runs every case over memory with one defect; the names of the cases that fail.
 async fn caught(defect: Defect) -> Vec<&'static str> {
-    let mut running = JoinSet::new();
-    for Case { name, run } in CASES {
+    failing(|| {
         let clock = ManualClock::new();
         let store = MemoryStore::on(Arc::new(clock.clone()));
-        let store = Store::on(&clock, move || {
+        Store::on(&clock, move || {
             let client = Broken::new(Arc::new(store.client()), defect);
             async { Ok(client) }
-        });
+        })
+    })
+    .await
+}
+
+/// Runs every case, side by side, each on a new store; the names of those that fail.
+async fn failing(new_store: impl Fn() -> Store) -> Vec<&'static str> {
+    let mut running = JoinSet::new();
+    for Case { name, run } in CASES {
+        let store = new_store();
         running.spawn(async move {
             let fixture = Fixture::new(store);
             let passed = AssertUnwindSafe(run(&fixture)).catch_unwind().await.is_ok();
@@ -110,6 +118,19 @@ async fn caught(defect: Defect) -> Vec<&'static str> {
 #[tokio::test]
 async fn a_store_without_a_defect_passes() {
     assert_eq!(caught(Defect::None).await, Vec::<&str>::new());
+}
+
+/// Stores with a clock of their own are tested in real time: so is the suite's way to do that.
+#[tokio::test]
+async fn the_suite_also_runs_in_real_time() {
+    let failed = failing(|| {
+        let store = MemoryStore::new();
+        Store::in_real_time(move || {
+            let client = store.client();
+            async { Ok(client) }
+        })
+    });
+    assert_eq!(failed.await, Vec::<&str>::new());
 }
 
 /// Each defect, and a case that must be among those that catch it.

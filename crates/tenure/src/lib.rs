@@ -1,4 +1,40 @@
-//! Distributed locks that say when they are lost. (tour to be written)
+//! Locks between processes and machines that say when they are lost.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! use tenure::Tenure;
+//!
+//! let tenure = Tenure::connect("memory:").await?; // or sqlite:PATH
+//! let guard = tenure.lock("orders/42").acquire().await?; // waits its turn
+//! let receipt = guard.protect(async { "shipped" }).await?; // dropped the moment the lease is lost
+//! println!("{receipt} under token {:?}", guard.token());
+//! guard.release().await?; // or drop it
+//! # Ok(()) }
+//! ```
+//!
+//! # The tour
+//!
+//! - [`Tenure`] is a client of one store; its URL picks the store and nothing else in a program changes.
+//! - [`Lock`] is a name and how to hold it: [`Tenure::lock`] (one holder), [`Tenure::rwlock`] (many readers or
+//!   one writer), [`Tenure::semaphore`] (k of n). Claims wait in the store, first come, first served.
+//! - [`Guard`] is the lease. A background task renews it; [`Guard::lost`] resolves *before* anybody else can be
+//!   granted the lock, and [`Guard::protect`] stops the work then.
+//! - [`Token`] is the fencing number of a grant: it grows from holder to holder. [`fence::Gate`] refuses what a
+//!   holder does that was paused past its deadline, which no lease can.
+//! - [`Session`] is one owner for several claims: its locks re-enter.
+//! - [`Error`] tells *busy*, *store out of reach* and *lease lost* apart, and "surely not done" from "unknown".
+//!
+//! # What is assumed
+//!
+//! A lease is exclusive as long as the holder's clock and the store's run at the same rate to within 1 % of the
+//! ttl and 2 ms; nothing is assumed of what they show. The deadline counts from before the request that earned
+//! it, on a clock that runs on while the machine sleeps. Beyond that, check the token at the resource.
+//! [`Tenure::guarantees`] says what each store adds.
+//!
+//! # Writing a store
+//!
+//! [`backend::Backend`] is the contract: ten methods whose `# Behaviour` lists are the conformance suite.
+//! [`machine`] is the rule every store follows, as a pure state machine.
 
 pub mod backend;
 pub mod backends;

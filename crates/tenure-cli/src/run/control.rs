@@ -27,6 +27,8 @@ pub(crate) enum Order {
     Deadline(u64),
     /// The lease is lost: stop the command now.
     Term,
+    /// The command was told to end (SIGTERM, passed on): if we are killed now, there is no need to ask it again.
+    Told,
 }
 
 /// What the guardian tells.
@@ -114,6 +116,7 @@ mod tests {
             Order::Start { env: [("A".to_owned(), None)].into(), deadline_us: 7, grace_us: 1 },
             Order::Deadline(u64::MAX),
             Order::Term,
+            Order::Told,
         ];
         let bytes: Vec<u8> = orders.iter().flat_map(|order| line(order).unwrap()).collect();
         for cut in 0..bytes.len() {

@@ -4,12 +4,9 @@
 //! not outlive it. It hears of renewals over its stdin; when that closes, `tenure run` is gone and the group is ended
 //! at once. One thread, no runtime: three descriptors to wait for.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -22,13 +19,13 @@ use tenure::clock::{Clock, SystemClock};
 
 use super::control::{Lines, Order, Report, line, receive, send};
 use super::group::is_empty;
+use super::launch::{Start, await_start, start};
 use super::leash::{Leash, Pull};
 use crate::exit::Exit;
+use crate::signals::Handlers;
 
 /// How often the rest of a group is looked for whose leader has ended.
 const LOOK_AGAIN_US: u64 = 20_000;
-/// ENOEXEC: a script without a `#!` line.
-const NO_INTERPRETER: i32 = 8;
 
 /// Is a guardian until the command has ended. `arguments` begins with `--`.
 pub(crate) fn main(arguments: Vec<OsString>) -> Exit {
@@ -45,6 +42,7 @@ fn guard(command: &[OsString]) -> io::Result<()> {
     let signals = SignalFd::with_flags(&everything, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     // `killall tenure` would otherwise end the group's last keeper together with the first.
     drop(std::fs::write("/proc/self/comm", "lease-guardian"));
+    let _handlers = Handlers::install()?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let mut lines = Lines::default();
     let Some(Start { env, mut leash, stdin }) = await_start(&socket, &mut lines)? else { return Ok(()) };
@@ -52,12 +50,13 @@ fn guard(command: &[OsString]) -> io::Result<()> {
         let message = "the lease ran out before the command could start".to_owned();
         return tell(&socket, &Report::Failed { message, code: Exit::Lost.code() });
     }
-    // The command starts with the signal mask that `tenure run` was started with. Signals that came for us meanwhile
-    // are taken off first, so that lifting the block for a moment does not let them end us.
+    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    // The command starts with the signal mask that `tenure run` was started with, so the block is lifted for a moment.
+    // Signals that come then meet handlers, which the command does not inherit.
     while let Ok(Some(_)) = signals.read_signal() {}
     mask.thread_set_mask()?;
     let started = start(command, &env, stdin);
-    everything.thread_set_mask()?;
+    let blocked = everything.thread_set_mask();
     let pid = match started {
         Ok(pid) => pid,
         Err(error) => {
@@ -65,64 +64,14 @@ fn guard(command: &[OsString]) -> io::Result<()> {
             return tell(&socket, &Report::Failed { message: error.to_string(), code: exit.code() });
         }
     };
-    tell(&socket, &Report::Pid(pid.as_raw_nonzero().get()))?;
-    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    Guardian { socket, lines, signals, timer, leash, pid, alone: false, ended: None }.watch()
-}
-
-/// All that is needed to start the command.
-struct Start {
-    env: BTreeMap<String, Option<String>>,
-    leash: Leash,
-    stdin: OwnedFd,
-}
-
-/// Waits for the word to start. `None` if there is nothing to do: the lock was not acquired.
-fn await_start(socket: &OwnedFd, lines: &mut Lines) -> io::Result<Option<Start>> {
-    let mut buffer = [0; 4096];
-    let mut stdin = None;
-    loop {
-        let (count, passenger) = receive(socket, &mut buffer)?;
-        if count == 0 {
-            return Ok(None);
-        }
-        stdin = stdin.or(passenger);
-        lines.push(buffer.get(..count).unwrap_or_default());
-        match lines.next::<Order>().transpose()? {
-            Some(Order::Start { env, deadline_us, grace_us }) => {
-                let stdin = stdin.ok_or_else(|| io::Error::other("no stdin came with the order to start"))?;
-                return Ok(Some(Start { env, leash: Leash::new(deadline_us, grace_us), stdin }));
-            }
-            Some(_) => return Err(io::Error::other("not an order to start")),
-            None => {}
-        }
+    drop(tell(&socket, &Report::Pid(pid.as_raw_nonzero().get())));
+    let guardian = Guardian { socket, lines, signals, timer, leash, pid, alone: false, told: false, ended: None };
+    // From here on nothing may fail and leave the command to itself.
+    let watched = blocked.map_err(io::Error::from).and_then(|()| guardian.watch());
+    if watched.is_err() {
+        let _ = kill_process_group(pid, Signal::KILL);
     }
-}
-
-/// Starts the command as the leader of a new process group.
-fn start(command: &[OsString], env: &BTreeMap<String, Option<String>>, stdin: OwnedFd) -> io::Result<Pid> {
-    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let spawn = |program: &OsString, arguments: &[&OsString], stdin: Stdio| {
-        let mut child = Command::new(program);
-        child.args(arguments).stdin(stdin).process_group(0);
-        for (name, value) in env {
-            match value {
-                Some(value) => child.env(name, value),
-                None => child.env_remove(name),
-            };
-        }
-        child.spawn()
-    };
-    let plain: Vec<&OsString> = arguments.iter().collect();
-    let child = match spawn(program, &plain, Stdio::from(stdin.try_clone()?)) {
-        // As shells and execvp do.
-        Err(error) if error.raw_os_error() == Some(NO_INTERPRETER) => {
-            let script: Vec<&OsString> = std::iter::once(program).chain(arguments).collect();
-            spawn(&OsString::from("/bin/sh"), &script, Stdio::from(stdin)).map_err(|_| error)
-        }
-        outcome => outcome,
-    }?;
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no pid"))
+    watched
 }
 
 struct Guardian {
@@ -135,6 +84,8 @@ struct Guardian {
     pid: Pid,
     /// Whether `tenure run` is gone.
     alone: bool,
+    /// Whether somebody has asked the command to end.
+    told: bool,
     /// How the command ended. It stays unreaped, so that its pid still means its group.
     ended: Option<Report>,
 }
@@ -213,16 +164,24 @@ impl Guardian {
 
     fn hear(&mut self) -> io::Result<()> {
         let mut buffer = [0; 1024];
-        let (count, _) = receive(&self.socket, &mut buffer)?;
+        // A reset (it was killed with something of ours unread) is an end as well.
+        let count = receive(&self.socket, &mut buffer).map_or(0, |(count, _)| count);
         if count == 0 {
             self.alone = true;
-            self.stop_now();
+            // SIGKILL after SIGTERM means at once. So do the last moments of an enclosing run, whose group `tenure run`
+            // was in: the command, in a group of its own, must not outlive that run's lease for the sake of its grace.
+            if self.told {
+                self.leash.kill(now());
+            } else {
+                self.stop_now();
+            }
         }
         self.lines.push(buffer.get(..count).unwrap_or_default());
         while let Some(order) = self.lines.next::<Order>() {
             match order? {
                 Order::Deadline(deadline_us) => self.leash.renew(deadline_us),
                 Order::Term => self.stop_now(),
+                Order::Told => self.told = true,
                 Order::Start { .. } => {}
             }
         }

@@ -43,6 +43,13 @@ impl Leash {
         true
     }
 
+    /// The group has to end now.
+    pub(crate) fn kill(&mut self, now: u64) {
+        if self.phase != Phase::Killed {
+            self.phase = Phase::Stopping { kill_at: now };
+        }
+    }
+
     /// What is due. To be asked until nothing is.
     pub(crate) fn due(&mut self, now: u64) -> Option<Pull> {
         match self.phase {
@@ -115,6 +122,15 @@ mod tests {
         let mut leash = Leash::new(1_000, 200);
         assert!(leash.stop(950));
         assert_eq!(leash.next(), Some(1_000));
+    }
+
+    #[test]
+    fn told_to_end_it_ends_at_once_and_once() {
+        let mut leash = Leash::new(1_000, 200);
+        leash.kill(100);
+        assert_eq!((leash.due(100), leash.due(100)), (Some(Pull::Kill), None));
+        leash.kill(150);
+        assert_eq!(leash.due(150), None);
     }
 
     #[test]

@@ -8,14 +8,13 @@
 mod control;
 mod group;
 mod guardian;
+mod launch;
 mod leash;
 mod link;
 mod orphan;
 mod plan;
-pub(crate) mod signals;
 mod supervise;
 mod terminal;
-mod waiting;
 
 use std::time::Instant;
 
@@ -26,10 +25,11 @@ pub(crate) use plan::Plan;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::Signals;
 use crate::store::PATIENCE;
-use crate::wait::{Wait, interrupted};
+use crate::wait::interrupted;
+use crate::waiting;
 use link::Link;
-use signals::Signals;
 use supervise::Supervision;
 
 /// The hidden command that makes this program a guardian.
@@ -42,19 +42,18 @@ pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
     let link = Link::start_guardian(&plan.command)?;
     terminal::outlive_background()?;
     let started = Instant::now();
-    let name = plan.name.as_str();
     let tenure = tokio::select! {
         connected = plan.store.connect(&plan.label, plan.wait) => connected?,
-        signal = signals.next() => return Err(interrupted(name, signal)),
+        signal = signals.next() => return Err(interrupted(&plan.name, signal)),
     };
     let acquired = tokio::select! {
-        acquired = acquire(&plan, &tenure, plan.wait.less(started.elapsed())) => Ok(acquired?),
+        acquired = acquire(&plan, &tenure, started) => Ok(acquired?),
         signal = signals.next() => Err(signal),
     };
     let outcome = match acquired {
         Ok(guard) => Supervision::new(&plan, guard, link, signals)?.run().await,
         // The attempt was dropped just now, which ends its claim.
-        Err(signal) => Err(interrupted(name, signal)),
+        Err(signal) => Err(interrupted(&plan.name, signal)),
     };
     // What the store does not confirm in time ends with its ttl.
     let _ = tokio::time::timeout(PATIENCE, tenure.close()).await;
@@ -62,13 +61,12 @@ pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
 }
 
 /// Acquires; within a run of the same name by re-entering that.
-async fn acquire(plan: &Plan, tenure: &Tenure, wait: Wait) -> Result<Guard, Failure> {
-    let name = plan.name.as_str();
+async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Guard, Failure> {
     if let Some(outer) = plan.held.of(&plan.store.shown(), &plan.name)
         && let Some(token) = outer.token
     {
         let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
-        match wait.acquire(tenure, &lock, name).await {
+        match plan.wait.acquire(started, tenure, &plan.name, &lock).await {
             // The outer run no longer holds it: nothing to deadlock with, so this is a run like any other.
             Err(error) if error.kind() == ErrorKind::NotHeld => {}
             outcome => return Ok(outcome?),
@@ -76,6 +74,6 @@ async fn acquire(plan: &Plan, tenure: &Tenure, wait: Wait) -> Result<Guard, Fail
     }
     let session = tenure.session();
     let lock = plan.lock(&session).within(plan.held.owners());
-    let acquiring = wait.acquire(tenure, &lock, name);
+    let acquiring = plan.wait.acquire(started, tenure, &plan.name, &lock);
     Ok(waiting::shown(tenure, &plan.name, session.owner(), acquiring).await?)
 }

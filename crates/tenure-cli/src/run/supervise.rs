@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
-use tenure::clock::micros;
+use tenure::clock::{Clock, Moment, SystemClock, micros};
 use tenure::{Error, ErrorKind, Guard, Loss};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -12,11 +12,11 @@ use super::control::{Order, Report};
 use super::link::Link;
 use super::orphan;
 use super::plan::Plan;
-use super::signals::Signals;
 use super::terminal::Terminal;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, say};
+use crate::signals::Signals;
 use crate::store::PATIENCE;
 
 /// Looks at the lease's deadline per ttl; it moves three times.
@@ -39,6 +39,8 @@ pub(crate) struct Supervision<'a> {
     deadline_us: u64,
     /// Why the command is being ended, if it is.
     lost: Option<String>,
+    /// When the group of a lost lease is ended even if the guardian does not do it.
+    enforce_at: Option<Instant>,
     /// When we go on if we were not stopped after all.
     resume_at: Option<Instant>,
 }
@@ -49,8 +51,19 @@ impl<'a> Supervision<'a> {
             .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
         let deadline_us = guard.deadline().as_micros();
         let terminal = Terminal::on_stdin();
-        let (pid, lost, resume_at) = (None, None, None);
-        Ok(Self { plan, guard, link, signals, continued, terminal, pid, deadline_us, lost, resume_at })
+        Ok(Self {
+            plan,
+            guard,
+            link,
+            signals,
+            continued,
+            terminal,
+            pid: None,
+            deadline_us,
+            lost: None,
+            enforce_at: None,
+            resume_at: None,
+        })
     }
 
     /// Starts the command, sees it to its end, and releases the lock.
@@ -68,7 +81,7 @@ impl<'a> Supervision<'a> {
         let mut look = interval((self.plan.ttl / LOOKS_PER_TTL).max(LOOK_MIN));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let resume_at = self.resume_at;
+            let (enforce_at, resume_at) = (self.enforce_at, self.resume_at);
             tokio::select! {
                 report = self.link.next() => {
                     if let Some(outcome) = self.hear(report).await {
@@ -79,7 +92,8 @@ impl<'a> Supervision<'a> {
                 _ = look.tick() => self.pass_deadline_on(),
                 signal = self.signals.next(), if self.pid.is_some() => self.pass_signal_on(signal),
                 _ = self.continued.recv() => self.resume(),
-                () = sleep_until(resume_at.unwrap_or_else(Instant::now)), if resume_at.is_some() => self.resume(),
+                () = at(resume_at), if resume_at.is_some() => self.resume(),
+                () = at(enforce_at), if enforce_at.is_some() => return self.enforce().await,
             }
         }
     }
@@ -101,12 +115,13 @@ impl<'a> Supervision<'a> {
             Some(Report::Exited(status)) => return Some(Ok(Exit::Command(status))),
             Some(Report::Signaled(signal)) => return Some(Ok(Exit::Signal(signal))),
             None => {
-                let Some(group) = self.pid else {
-                    return Some(Err(guardian_gone("before the command had started")));
-                };
                 say(format_args!("{}: its guardian process is gone; ending the command", self.plan.name));
                 let grace = self.plan.grace.min(self.guard.remaining());
-                return Some(Ok(orphan::end(group, grace).await));
+                let ended = match self.pid {
+                    Some(group) => Some(orphan::end(group, grace).await),
+                    None => orphan::end_unreported(self.guard.claim_id(), grace).await,
+                };
+                return Some(ended.ok_or_else(|| guardian_gone("before the command had started")));
             }
         }
         None
@@ -124,8 +139,19 @@ impl<'a> Supervision<'a> {
 
     fn lose(&mut self, loss: &Loss) {
         self.lost = Some(loss.to_string());
-        // An expired lease is at its deadline, where the guardian has ended the group already.
+        // The guardian ends the group after its grace, but never later than the deadline. It may have been stopped.
         self.link.tell(&Order::Term);
+        let left = Moment(self.deadline_us).since(SystemClock.now());
+        self.enforce_at = Some(Instant::now() + self.plan.grace.min(left));
+    }
+
+    async fn enforce(&self) -> Result<Exit, Failure> {
+        match self.pid {
+            Some(group) => Ok(orphan::end(group, Duration::ZERO).await),
+            None => orphan::end_unreported(self.guard.claim_id(), Duration::ZERO)
+                .await
+                .ok_or_else(|| guardian_gone("without a word")),
+        }
     }
 
     fn pass_deadline_on(&mut self) {
@@ -140,6 +166,9 @@ impl<'a> Supervision<'a> {
     fn pass_signal_on(&self, signal: i32) {
         if let (Some(group), Some(signal)) = (self.pid, Signal::from_named_raw(signal)) {
             let _ = kill_process_group(group, signal);
+            if signal == Signal::TERM {
+                self.link.tell(&Order::Told);
+            }
         }
     }
 
@@ -178,6 +207,9 @@ impl<'a> Supervision<'a> {
     /// Gives the terminal and the lock back, and decides how it all ended.
     async fn finish(mut self, outcome: Result<Exit, Failure>) -> Result<Exit, Failure> {
         self.terminal.take_back();
+        if self.lost.is_some() || matches!(outcome, Ok(Exit::Signal(_))) {
+            self.terminal.restore_modes();
+        }
         let name = self.plan.name.clone();
         let released = tokio::time::timeout(PATIENCE, self.guard.release()).await;
         let lost = self.lost.take().or_else(|| match &released {
@@ -200,6 +232,10 @@ impl<'a> Supervision<'a> {
         }
         outcome
     }
+}
+
+async fn at(moment: Option<Instant>) {
+    sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 
 fn loss_of(error: &Error) -> String {

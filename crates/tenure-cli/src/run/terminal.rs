@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
-use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -25,6 +25,8 @@ pub(crate) struct Terminal {
     tty: Option<OwnedFd>,
     own_group: Pid,
     lent: bool,
+    /// How it was set before it was lent.
+    modes: Option<Termios>,
 }
 
 impl Terminal {
@@ -33,13 +35,16 @@ impl Terminal {
         let stdin = io::stdin();
         let tty = isatty(&stdin).then(|| stdin.as_fd().try_clone_to_owned().ok()).flatten();
         let ours = tty.filter(|tty| tcgetpgrp(tty).is_ok());
-        Self { tty: ours, own_group: getpgrp(), lent: false }
+        Self { tty: ours, own_group: getpgrp(), lent: false, modes: None }
     }
 
     /// Lends it to a group, and wakes the group in case it asked too early and was stopped for it. False if it is
     /// not ours to lend, since we are in the background ourselves.
     pub(crate) fn lend(&mut self, group: Pid) -> bool {
         let Some(tty) = &self.tty else { return false };
+        if self.modes.is_none() {
+            self.modes = tcgetattr(tty).ok();
+        }
         match tcgetpgrp(tty) {
             Ok(foreground) if foreground == group => self.lent = true,
             Ok(foreground) if foreground == self.own_group => self.lent = tcsetpgrp(tty, group).is_ok(),
@@ -69,6 +74,15 @@ impl Terminal {
             let _ = tcsetpgrp(tty, self.own_group);
         }
         lent
+    }
+
+    /// Sets it as it was: a command that was ended had no time to.
+    pub(crate) fn restore_modes(&self) {
+        if let (Some(tty), Some(modes)) = (&self.tty, &self.modes)
+            && tcgetpgrp(tty).is_ok_and(|foreground| foreground == self.own_group)
+        {
+            let _ = tcsetattr(tty, OptionalActions::Drain, modes);
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! `run`: the command's group never outlives the lease, whatever becomes of its keepers.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Store, eventually, is_alive};
+use crate::support::{Store, eventually, is_alive, state};
 
 /// A script that writes its pid and ignores every wish that it end.
 const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 0.05; done";
@@ -27,15 +28,63 @@ fn the_group_ends_when_tenure_is_killed() {
 #[test]
 fn a_group_that_ignores_sigterm_is_dead_before_the_next_holder_when_tenure_is_killed() {
     let store = Store::new();
-    let run = store.start("x --ttl 1s", STUBBORN);
+    let run = store.start("x --ttl 2s", STUBBORN);
     run.signal(Signal::KILL);
     next_holder_finds_nobody(&store);
 }
 
 #[test]
+fn sigkill_after_sigterm_ends_the_group_at_once() {
+    let store = Store::new();
+    let run =
+        store.start_until("x --ttl 1m", "trap 'touch told' TERM; echo $$ > up; while :; do sleep 0.02; done", "up");
+    run.signal(Signal::TERM);
+    eventually("it was told", || store.file("told").exists());
+    let killed = Instant::now();
+    run.signal(Signal::KILL);
+    eventually("it is gone", || !is_alive(store.pid("up")));
+    assert!(killed.elapsed() < Duration::from_secs(4), "before its grace of 5 s was over");
+}
+
+#[test]
+fn the_group_ends_when_tenure_is_killed_with_reports_unread() {
+    let store = Store::new();
+    let run = store.start("x --ttl 1m", "exec sleep 60");
+    let command = store.pid("up");
+    run.signal(Signal::STOP);
+    kill_process(command, Signal::STOP).unwrap();
+    eventually("it is stopped", || state(command) == Some('T'));
+    run.signal(Signal::KILL);
+    eventually("it is gone", || !is_alive(command));
+}
+
+#[test]
+fn a_nested_command_ends_with_the_outer_lease_and_has_no_grace_of_its_own() {
+    let store = Store::new();
+    let script = "$TENURE run y --ttl 1m -- sh -c 'trap \"\" TERM; echo $$ > up; while :; do sleep 0.05; done'";
+    let run = store.start_until("x --ttl 1s", script, "up");
+    run.signal(Signal::STOP);
+    store.tenure("run x --wait 15s -- true").exits(0);
+    let next = Instant::now();
+    eventually("it is gone", || !is_alive(store.pid("up")));
+    assert!(next.elapsed() < Duration::from_secs(3), "not after the 5 s it has when only its own run is killed");
+}
+
+#[test]
+fn a_guardian_with_nothing_to_guard_ends_with_tenure() {
+    let store = Store::new();
+    let _holder = store.start("x", "sleep 60");
+    let waiter = store.start_waiter("x", "");
+    let children = format!("/proc/{0}/task/{0}/children", waiter.pid.as_raw_nonzero());
+    let guardian = fs::read_to_string(children).unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    waiter.signal(Signal::KILL);
+    eventually("it is gone", || !is_alive(guardian));
+}
+
+#[test]
 fn a_group_is_dead_before_the_next_holder_when_tenure_is_stopped_and_tenure_then_exits_76() {
     let store = Store::new();
-    let run = store.start("x --ttl 1s", STUBBORN);
+    let run = store.start("x --ttl 2s", STUBBORN);
     run.signal(Signal::STOP);
     next_holder_finds_nobody(&store);
     run.signal(Signal::CONT);
@@ -87,8 +136,7 @@ fn a_stopped_command_is_ended_too() {
     let store = Store::new();
     let run = store.start("x --ttl 1s", "kill -STOP $$; sleep 60");
     let command = store.pid("up");
-    let state = || fs::read_to_string(format!("/proc/{}/stat", command.as_raw_nonzero())).unwrap_or_default();
-    eventually("it is stopped", || state().contains(") T "));
+    eventually("it is stopped", || state(command) == Some('T'));
     store.tenure("break x --yes").exits(0);
     run.wait().exits(76);
     assert!(!is_alive(command));
@@ -110,6 +158,19 @@ fn without_its_guardian_the_command_is_ended_and_the_lock_freed() {
     run.wait().exits(143).says("guardian");
     assert!(!is_alive(store.pid("up")));
     store.tenure("run x --no-wait -- true").exits(0);
+}
+
+#[test]
+fn a_stopped_guardian_does_not_save_the_command_of_a_lost_lease() {
+    let store = Store::new();
+    let script = format!("echo $PPID > guardian.tmp; mv guardian.tmp guardian; {STUBBORN}");
+    let run = store.start("x --ttl 1s", &script);
+    eventually("its guardian is known", || store.file("guardian").exists());
+    kill_process(store.pid("guardian"), Signal::STOP).unwrap();
+    store.tenure("break x --yes").exits(0);
+    let ended = run.wait().exits(76);
+    let _ = kill_process(store.pid("guardian"), Signal::CONT);
+    assert!(!is_alive(store.pid("up")), "{ended:?}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn shown(done: &Done) -> String {
 fn waiting_shows_who_holds_it_and_the_place_in_the_queue_and_wipes_it() {
     let store = Store::new();
     let _holder = store.start("x --label boss", "sleep 60");
-    let mut waiting = on_terminal(&store, "$T run x --wait 700ms -- true");
+    let mut waiting = on_terminal(&store, "$T run x --wait 1500ms -- true");
     let _input = waiting.stdin();
     let done = waiting.wait().exits(75);
     let text = shown(&done);
@@ -88,6 +88,19 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     for part in ["x: stopped; the lease", "stopped 148", "got hello", "ended 3"] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
+}
+
+#[test]
+fn a_terminal_left_in_disorder_by_a_lost_command_is_set_right() {
+    let store = Store::new();
+    let script =
+        format!("$T run x -- sh -c '{IN_FOREGROUND}; stty raw -echo; touch up; sleep 60'; echo ended $?; stty -a");
+    let mut run = on_terminal(&store, &script);
+    let _input = run.stdin();
+    eventually("it is up", || store.file("up").exists());
+    store.tenure("break x --yes").exits(0);
+    let text = shown(&run.wait().exits(0));
+    assert!(text.contains("ended 76") && text.contains(" icanon") && !text.contains("-echo "), "{text:?}");
 }
 
 #[test]

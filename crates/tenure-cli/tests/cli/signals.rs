@@ -58,7 +58,7 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
 #[test]
 fn a_command_starts_with_the_signals_its_caller_left_it() {
     // What this very shell has without us is what it shall have with us.
-    let look = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    let look = "grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status";
     let usual = done(std::process::Command::new("sh").args(["-c", look])).exits(0).text();
     assert_eq!(Store::new().sh("x", look).exits(0).text(), usual);
 }

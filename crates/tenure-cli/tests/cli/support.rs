@@ -1,7 +1,7 @@
 //! What the tests share: a store of their own, processes that do not outlive the test, and bounded waits.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -201,10 +201,15 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// The state of a process, as `ps` shows it.
+pub(crate) fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
 /// Whether a process lives (a zombie does not).
 pub(crate) fn is_alive(pid: Pid) -> bool {
-    let stat = fs::read_to_string(Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("stat"));
-    stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])))
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 /// The keys of a JSON object, in order of the alphabet.

@@ -1,7 +1,7 @@
 //! Breaks: somebody ends the holders' claims.
 
-use tenure::backend::{Event, Released, Renewed, Shape};
 use tenure::Loss;
+use tenure::backend::{Event, Released, Renewed, Shape};
 
 use crate::fixture::Fixture;
 

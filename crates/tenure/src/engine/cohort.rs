@@ -58,7 +58,7 @@ enum Turn {
     /// The lease.
     Hold(Guard),
     /// The claim, to drive on.
-    Lead(Leader),
+    Lead(Box<Leader>),
 }
 
 /// The right, and the duty, to drive the cohort's claim. Dropped, it passes to the next task.
@@ -119,7 +119,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                         if let Some(pending) = &mut leader.pending {
                             pending.taken_over();
                         }
-                        leader
+                        *leader
                     }
                     // A guard that reached us too late is dropped here, which passes it on.
                     Some(Ok(Turn::Hold(mut guard))) => {
@@ -236,7 +236,7 @@ impl Cohorts {
 
     /// The leader gave up. Answers the claim if no other task wants it: the cohort is then over.
     fn pass_on(&self, core: &Arc<Core>, name: &Name, pending: Pending) -> Option<Pending> {
-        let mut leader = Leader { core: core.clone(), name: name.clone(), pending: Some(pending) };
+        let mut leader = Box::new(Leader { core: core.clone(), name: name.clone(), pending: Some(pending) });
         let mut shard = self.shard(name);
         while let Some((_, sender)) = shard.get_mut(name).and_then(|cohort| cohort.waiters.pop_first()) {
             match sender.send(Turn::Lead(leader)) {
@@ -276,7 +276,7 @@ impl Cohorts {
             } else {
                 Pending::new(core, cohort.plan.clone(), block)
             };
-            Turn::Lead(Leader { core: core.clone(), name: claim.name.clone(), pending: Some(pending) })
+            Turn::Lead(Box::new(Leader { core: core.clone(), name: claim.name.clone(), pending: Some(pending) }))
         };
         while let Some((_, sender)) = cohort.waiters.pop_first() {
             match sender.send(turn) {

@@ -6,9 +6,10 @@ use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use tenure::machine::{Op, Outcome, Refusal, apply};
 
-use crate::history::{World, by_number, history};
+use crate::history::{World, by_number};
 use crate::invariants::Seen;
 use crate::run;
+use crate::steps::history;
 
 /// What a step did, in one word.
 fn kinds(seen: &Seen<'_>) -> Vec<&'static str> {

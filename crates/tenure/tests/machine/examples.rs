@@ -144,13 +144,39 @@ fn passing_over_a_writer_lets_the_reader_behind_it_in() {
 }
 
 #[test]
+fn a_claim_is_passed_over_three_times_and_a_strict_one_never() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Exclusive));
+    asks(&mut queue, claim(2, "b", Shape::Exclusive));
+    for later in 3..7 {
+        asks(&mut queue, claim(later, "c", Shape::Exclusive));
+    }
+    let mut pass_over = |id, behind| {
+        let op = Op::Skip { id: ClaimId(id), behind: ClaimId(behind) };
+        at(&mut queue, 1, op).outcome == Outcome::Done
+    };
+    assert_eq!([3, 4, 5, 6].map(|behind| pass_over(2, behind)), [true, true, true, false]);
+    assert_eq!(waiting(&queue), [3, 4, 5, 2, 6]);
+
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "a", Shape::Exclusive));
+    asks(&mut queue, ClaimRequest { strict: true, ..claim(2, "b", Shape::Exclusive) });
+    asks(&mut queue, claim(3, "c", Shape::Exclusive));
+    let strict = Op::Skip { id: ClaimId(2), behind: ClaimId(3) };
+    assert_eq!(at(&mut queue, 1, strict).outcome, Outcome::Gone);
+}
+
+#[test]
 fn a_deaf_waiter_is_passed_over_when_a_dead_holder_is_swept() {
     let mut queue = Queue::new(0);
     asks(&mut queue, claim(1, "dead", Shape::Exclusive));
     at(&mut queue, 5, Op::Claim(claim(2, "deaf", Shape::Exclusive)));
+    let too_short = ClaimRequest { ttl: Duration::from_secs(1), ..claim(4, "dies", Shape::Exclusive) };
+    at(&mut queue, 6, Op::Claim(too_short));
     at(&mut queue, 6, Op::Claim(claim(3, "hears", Shape::Exclusive)));
     let someone = Op::Renew { id: ClaimId(77), ttl: TTL };
     let applied = apply_reaching(&mut queue, &someone, Moment(11_000_000), FLOOR, |claim| claim.id != ClaimId(2));
     assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [3]);
     assert_eq!(waiting(&queue), [2]);
+    assert_eq!(queue.waiters().next().unwrap().skipped, 1, "it is not passed over for the dead");
 }

@@ -28,7 +28,10 @@ pub(crate) fn stored(queue: &Queue) -> (u64, u64, Vec<Claim>, Vec<tenure::machin
 pub(crate) fn swept(seen: &Seen<'_>) -> Queue {
     let mut queue = seen.before.clone();
     let nobody = ClaimId(u64::MAX);
-    assert_eq!(apply(&mut queue, Op::Renew { id: nobody, ttl: Duration::ZERO }, seen.now, seen.floor).outcome, Outcome::Gone);
+    assert_eq!(
+        apply(&mut queue, Op::Renew { id: nobody, ttl: Duration::ZERO }, seen.now, seen.floor).outcome,
+        Outcome::Gone
+    );
     queue
 }
 
@@ -60,6 +63,12 @@ pub(crate) fn holders_fit_together(queue: &Queue) {
 pub(crate) fn nobody_waits_in_vain(queue: &Queue, now: Moment) {
     assert!(queue.claims.iter().all(|claim| claim.expires > now), "a dead claim");
     assert!(queue.marks.iter().all(|mark| mark.until > now), "a dead mark");
+    for waiter in queue.waiters() {
+        // It could re-enter, and what it waits for may never end: its owner may wait for it.
+        let covers = |held: Shape| held == Shape::Exclusive || (held == Shape::Shared && waiter.shape == Shape::Shared);
+        let for_itself = queue.holders().any(|held| held.owner == waiter.owner && covers(held.shape));
+        assert!(!for_itself, "{waiter:?} waits for its own owner");
+    }
     let Some(head) = queue.waiters().next() else { return };
     let fits = match head.shape {
         Shape::Exclusive => queue.holders().next().is_none(),
@@ -78,7 +87,14 @@ pub(crate) fn first_come_first_served(seen: &Seen<'_>) {
         .waiters()
         .filter(|claim| by_number(seen.after, claim.number).is_some_and(|c| c.grant.is_none()) && !passed_over(claim))
         .collect();
-    for granted in newly_granted(seen).filter(|claim| !re_enters(seen.after, claim)) {
+    // Let in with a claim of its owner that was granted by the sweep and ended by this very operation.
+    let with_one_that_ended = |claim: &Claim| {
+        let mut ended =
+            seen.before.waiters().filter(|c| c.expires > seen.now && by_number(seen.after, c.number).is_none());
+        ended.any(|ended| ended.owner == claim.owner)
+    };
+    let re_entered = |claim: &Claim| re_enters(seen.after, claim) || with_one_that_ended(claim);
+    for granted in newly_granted(seen).filter(|claim| !re_entered(claim)) {
         let place = seen.before.claims.iter().position(|claim| claim.number == granted.number);
         for waiter in &still_waiting {
             let ahead = seen.before.claims.iter().position(|claim| claim.number == waiter.number);
@@ -136,10 +152,7 @@ pub(crate) fn claims_end_for_a_reason(seen: &Seen<'_>) {
 
 /// An operation that answers that it did nothing did nothing but what sweeping does.
 pub(crate) fn refusals_change_nothing(seen: &Seen<'_>) {
-    if matches!(
-        seen.applied.outcome,
-        Outcome::Refused(_) | Outcome::Busy(_) | Outcome::Gone | Outcome::Broken(_)
-    ) {
+    if matches!(seen.applied.outcome, Outcome::Refused(_) | Outcome::Busy(_) | Outcome::Gone | Outcome::Broken(_)) {
         assert_eq!(stored(seen.after), stored(&swept(seen)), "{:?}", seen.applied.outcome);
     }
 }
@@ -181,6 +194,14 @@ pub(crate) fn answers_tell_the_state(seen: &Seen<'_>) {
     }
 }
 
+/// A claim that is not to wait is granted at once or leaves nothing behind.
+pub(crate) fn only_those_wait_that_may(seen: &Seen<'_>) {
+    let Op::Claim(request) = seen.op else { return };
+    for waiter in seen.after.waiters().filter(|claim| claim.id == request.id) {
+        assert!(request.queue || by_number(seen.before, waiter.number).is_some(), "{waiter:?} waits");
+    }
+}
+
 /// A request for the next block that does not name the present one, a late copy say, ends nothing and
 /// gives nothing.
 pub(crate) fn late_block_requests_change_nothing(seen: &Seen<'_>) {
@@ -193,6 +214,45 @@ pub(crate) fn late_block_requests_change_nothing(seen: &Seen<'_>) {
         };
         assert_eq!(unrenewed(seen.after), unrenewed(&present));
         assert_eq!(seen.after.last, present.last);
+    }
+}
+
+/// The next block is given iff nobody waits; otherwise the request is the release, and `next` stands.
+pub(crate) fn the_next_block_is_given_iff_nobody_waits(seen: &Seen<'_>) {
+    let Op::NextBlock { id, block_end, next } = seen.op else { return };
+    let present = swept(seen);
+    let Some(held) = present.find(*id).filter(|held| held.grant.is_some_and(|grant| grant.block_end == *block_end))
+    else {
+        return;
+    };
+    if present.waiters().next().is_none() {
+        let given = by_number(seen.after, held.number).and_then(|claim| claim.grant).unwrap();
+        assert!(given.token > *block_end, "nobody waits, and the block was not given");
+    } else {
+        assert!(by_number(seen.after, held.number).is_none(), "it holds on though somebody waits");
+        assert!(seen.after.find(next.id).is_some(), "the next task's claim is not there");
+    }
+}
+
+/// A new claim of an owner that holds re-enters with its token, or is refused; and one that may only
+/// re-enter does nothing else.
+pub(crate) fn owners_that_hold_re_enter(seen: &Seen<'_>) {
+    let (Op::Claim(request), Outcome::Stands(standing)) = (seen.op, &seen.applied.outcome) else { return };
+    let present = swept(seen);
+    if by_number(&present, standing.number).is_some() {
+        return; // the same claim again
+    }
+    let held: Vec<_> = present.holders().filter(|held| held.owner == request.owner).collect();
+    let tokens = |held: &&Claim| held.grant.map(|grant| grant.token.0..=grant.block_end.0).unwrap();
+    if let Some(token) = request.reenter {
+        assert!(held.iter().any(|held| tokens(held).contains(&token.0)), "let in with {token}");
+    }
+    if !held.is_empty() {
+        assert!(!held.iter().any(|held| matches!(held.shape, Shape::Permits { .. })), "permits within permits");
+        let covered = request.shape == Shape::Shared || held.iter().any(|held| held.shape == Shape::Exclusive);
+        assert!(covered, "an upgrade");
+        let granted = standing.state.as_ref().expect("an owner waits for itself");
+        assert!(held.iter().any(|held| held.grant.unwrap().token == granted.token), "another token");
     }
 }
 

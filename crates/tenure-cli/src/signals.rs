@@ -8,6 +8,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+/// The signals that end or stop a process which does not expect them, but for SIGKILL, SIGSTOP, SIGPIPE (ignored in
+/// every Rust program) and those of a fault of its own.
+const DEADLY: [i32; 17] = [
+    1, // SIGHUP
+    2, 3, // SIGINT, SIGQUIT
+    10, 12, // SIGUSR1, SIGUSR2
+    14, 15, 16, // SIGALRM, SIGTERM, SIGSTKFLT
+    20, 21, 22, // SIGTSTP, SIGTTIN, SIGTTOU
+    24, 25, // SIGXCPU, SIGXFSZ
+    26, 27, // SIGVTALRM, SIGPROF
+    29, 30, // SIGIO, SIGPWR
+];
+
 /// SIGHUP, SIGINT and SIGTERM, as far as they were not ignored when we started (`nohup`, background jobs of
 /// scripts): what our caller chose to ignore stays ignored, for us and for the command.
 #[derive(Debug)]
@@ -44,6 +57,26 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+}
+
+/// Handlers that do nothing, for every signal that would otherwise end or stop the process. A program that is executed
+/// starts without them; what it shall go on ignoring is left ignored.
+pub(crate) struct Handlers {
+    _listeners: Vec<Signal>,
+    /// Never runs: it is where listeners have to be registered.
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Handlers {
+    pub(crate) fn install() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let entered = runtime.enter();
+        let ignored = ignored();
+        let deadly = DEADLY.iter().filter(|number| ignored & (1 << (**number - 1)) == 0);
+        let listeners = deadly.filter_map(|number| signal(SignalKind::from_raw(*number)).ok()).collect();
+        drop(entered);
+        Ok(Self { _listeners: listeners, _runtime: runtime })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The line that is shown on a terminal while `run` waits: who holds the lock, and how far off our turn is.
+//! The line that is shown on a terminal while a claim waits: who holds the lock, and how far off our turn is.
 
 use std::io::{IsTerminal, Write};
 use std::pin::pin;
