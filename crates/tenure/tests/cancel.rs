@@ -58,7 +58,8 @@ async fn matrix(what: &str, needs_guard: bool, contended: bool, work: impl Fn(Gi
             }
             drop(future);
             drop(in_the_way);
-            check_nothing_left(&format!("{what}, {reply:?}, dropped after {polls} polls"), &world, &tenure, &gate).await;
+            check_nothing_left(&format!("{what}, {reply:?}, dropped after {polls} polls"), &world, &tenure, &gate)
+                .await;
             if finished {
                 break;
             }
@@ -178,10 +179,7 @@ async fn many_local_tasks_that_come_and_go() {
 
 #[tokio::test]
 async fn release() {
-    matrix("release", true, false, |given| {
-        Box::pin(async move { drop(given.guard.unwrap().release().await) })
-    })
-    .await;
+    matrix("release", true, false, |given| Box::pin(async move { drop(given.guard.unwrap().release().await) })).await;
 }
 
 #[tokio::test]
@@ -193,10 +191,7 @@ async fn protect_and_lost() {
         })
     })
     .await;
-    matrix("lost", true, false, |given| {
-        Box::pin(async move { drop(given.guard.unwrap().lost().await) })
-    })
-    .await;
+    matrix("lost", true, false, |given| Box::pin(async move { drop(given.guard.unwrap().lost().await) })).await;
 }
 
 #[tokio::test]

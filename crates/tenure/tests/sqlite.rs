@@ -243,7 +243,9 @@ async fn a_corrupt_file_is_refused() {
 
 #[tokio::test]
 async fn a_place_that_cannot_be_is_refused() {
-    for (path, expected) in [("/nowhere/at/all/locks.db", "/nowhere/at/all"), ("/proc/locks.db", "cannot be opened"), ("/", "")] {
+    for (path, expected) in
+        [("/nowhere/at/all/locks.db", "/nowhere/at/all"), ("/proc/locks.db", "cannot be opened"), ("/", "")]
+    {
         let error = Tenure::connect(format!("sqlite:{path}")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store);
         assert!(error.to_string().contains(expected), "{error}");

@@ -213,3 +213,44 @@ async fn bad_options_are_refused_before_anything_is_sent() {
     settle().await;
     assert_eq!(gate.calls.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
+
+#[tokio::test]
+async fn a_future_that_nobody_polls_keeps_the_lock_for_one_ttl_at_most() {
+    let world = World::new();
+    let held = world.client("a").lock("x").ttl(TTL).acquire().await.unwrap();
+    let b = world.client("b");
+    let lock = b.lock("x").ttl(TTL);
+    let mut forgotten = pin!(lock.acquire());
+    still_pending(forgotten.as_mut()).await;
+    let c = world.client("c");
+    let lock_c = c.lock("x").ttl(TTL);
+    let mut next = pin!(lock_c.acquire());
+    still_pending(next.as_mut()).await;
+    drop(held);
+    world.pass(TTL).await;
+    drop(now("the next in line", next).await.unwrap());
+    // Polled again, it asks again: it is still good.
+    assert!(now("the forgotten", forgotten).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_local_hand_over_that_nobody_polls_keeps_the_lock_for_one_ttl_at_most() {
+    let world = World::new();
+    let a = world.client("a");
+    let lock = a.lock("x").ttl(TTL);
+    let first = lock.acquire().await.unwrap();
+    let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(lock.acquire())).collect();
+    for waiter in &mut waiters {
+        still_pending(waiter.as_mut()).await;
+    }
+    // The first hand-over fetches a block; the second is made in memory, to a task that looks away.
+    drop(first);
+    let second = now("second", waiters.remove(0)).await.unwrap();
+    drop(second);
+    let other = world.client("b");
+    let lock_b = other.lock("x").ttl(TTL);
+    let mut foreign = pin!(lock_b.acquire());
+    still_pending(foreign.as_mut()).await;
+    world.pass(TTL).await;
+    now("another process", foreign).await.unwrap();
+}

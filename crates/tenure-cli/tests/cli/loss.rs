@@ -36,8 +36,11 @@ fn a_group_that_ignores_sigterm_is_dead_before_the_next_holder_when_tenure_is_ki
 #[test]
 fn sigkill_after_sigterm_ends_the_group_at_once() {
     let store = Store::new();
-    let run =
-        store.start_until("x --ttl 1m", "trap 'touch told' TERM; echo $$ > up; while :; do sleep 0.02; done", "up");
+    let run = store.start_until(
+        "x --ttl 1m",
+        "trap 'touch told' TERM; echo $$ > up.tmp; mv up.tmp up; while :; do sleep 0.02; done",
+        "up",
+    );
     run.signal(Signal::TERM);
     eventually("it was told", || store.file("told").exists());
     let killed = Instant::now();
@@ -61,7 +64,7 @@ fn the_group_ends_when_tenure_is_killed_with_reports_unread() {
 #[test]
 fn a_nested_command_ends_with_the_outer_lease_and_has_no_grace_of_its_own() {
     let store = Store::new();
-    let script = "$TENURE run y --ttl 1m -- sh -c 'trap \"\" TERM; echo $$ > up; while :; do sleep 0.05; done'";
+    let script = "$TENURE run y --ttl 1m -- sh -c 'trap \"\" TERM; echo $$ > up.tmp; mv up.tmp up; while :; do sleep 0.05; done'";
     let run = store.start_until("x --ttl 1s", script, "up");
     run.signal(Signal::STOP);
     store.tenure("run x --wait 15s -- true").exits(0);
@@ -158,6 +161,16 @@ fn without_its_guardian_the_command_is_ended_and_the_lock_freed() {
     run.wait().exits(143).says("guardian");
     assert!(!is_alive(store.pid("up")));
     store.tenure("run x --no-wait -- true").exits(0);
+}
+
+#[test]
+fn a_guardian_killed_the_moment_the_command_starts_leaves_no_command_behind() {
+    let store = Store::new();
+    for _ in 0..5 {
+        let script = "kill -KILL $PPID; echo $$ > up.tmp; mv up.tmp up; exec sleep 60";
+        store.sh("x --ttl 2s", script).exits(143).says("guardian");
+        assert!(!store.file("up").exists() || !is_alive(store.pid("up")));
+    }
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn a_stopped_job_is_ended_at_the_deadline() {
     let store = Store::new();
     let script = format!(
         "set -m
-        $T run x --ttl 1s -- sh -c '{IN_FOREGROUND}; echo $$ > up; read line'
+        $T run x --ttl 1s -- sh -c '{IN_FOREGROUND}; echo $$ > up.tmp; mv up.tmp up; read line'
         echo stopped $?; while kill -0 $(cat up) 2>/dev/null; do sleep 0.02; done
         fg; echo ended $?"
     );

@@ -12,7 +12,7 @@ use super::lock::Lock;
 use super::session::Session;
 use crate::backend::{Answer, Backend, Guarantees, Released, RenewRequest, Renewed};
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, Loss, Result, Step};
+use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{NameView, Shape};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
@@ -20,6 +20,8 @@ use crate::recipes::RwLock;
 
 /// How many names one page of a listing asks for.
 const PAGE: usize = 256;
+/// How long `close` waits for what is pending.
+const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 /// A client of one store. Cheap to clone; all clones share one connection and one watchdog.
 ///
@@ -265,19 +267,24 @@ impl Tenure {
     }
 
     /// Refuses new claims and waits until everything pending in the background (releases of dropped guards
-    /// and of given-up attempts) has ended. Guards that are still out stay valid.
+    /// and of given-up attempts) has ended, for at most ten seconds. Guards that are still out stay valid.
     ///
     /// # Errors
     ///
-    /// None at present: what the store does not confirm ends with its ttl.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not confirm it all in that
+    /// time; what is left goes on in the background while the runtime lives, and ends with its ttl.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the work goes on in the background.
     pub async fn close(&self) -> Result<()> {
         self.core.closed.store(true, Ordering::Release);
-        self.core.idle().await;
-        Ok(())
+        let limit = || Some(self.core.clock.now() + CLOSE_MAX);
+        let idle = std::pin::pin!(self.core.idle());
+        self.core.within(limit, idle).await.ok_or_else(|| {
+            let message = format!("{} claims could not be ended yet", self.core.errands());
+            self.told(Error::new(ErrorKind::Unavailable, message), Step::Release)
+        })
     }
 
     fn told(&self, error: Error, step: Step) -> Error {

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 use super::core::Core;
 use super::guard::Guard;
 use super::lease;
-use super::live::{LiveClaim, Phase};
-use super::pending::{Pending, Wait};
+use super::live::LiveClaim;
+use super::pending::{Pending, Wait, Won};
 use super::plan::Plan;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Holder, Result, Step};
@@ -124,6 +124,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                     // A guard that reached us too late is dropped here, which passes it on.
                     Some(Ok(Turn::Hold(mut guard))) => {
                         if guard.is_held() {
+                            guard.take();
                             guard.begin(plan);
                             return Ok(Some(guard));
                         }
@@ -155,9 +156,9 @@ impl Leader {
         let Some(pending) = &mut self.pending else { return Ok(None) };
         let outcome = pending.drive(wait).await;
         match outcome {
-            Ok(Some(claim)) => {
+            Ok(Some(won)) => {
                 self.pending = None;
-                let mut guard = self.core.cohorts.hold(&self.core, &claim);
+                let mut guard = self.core.cohorts.hold(&self.core, &won);
                 guard.begin(plan);
                 Ok(Some(guard))
             }
@@ -212,23 +213,20 @@ impl Cohorts {
     }
 
     /// The leader's claim was granted: its guard is out.
-    fn hold(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) -> Guard {
-        let (token, block_end) = match claim.phase() {
-            Phase::Granted(grant) => (grant.token, grant.block_end),
-            // Lost in this very moment; the guard says so.
-            _ => (Token(0), Token(0)),
-        };
-        let guard = Guard::new(core.clone(), claim.clone(), token, true);
+    fn hold(&self, core: &Arc<Core>, won: &Won) -> Guard {
+        let Won { claim, grant } = won;
+        let guard = Guard::new(core.clone(), claim.clone(), grant.token, true);
         let mut shard = self.shard(&claim.name);
         if let Some(cohort) = shard.get_mut(&claim.name) {
             cohort.holder = Some(claim.id);
-            cohort.token = token;
-            cohort.block_end = block_end;
+            cohort.token = grant.token;
+            cohort.block_end = grant.block_end;
             cohort.granted_at = core.clock.now();
             cohort.handovers = 0;
         }
         drop(shard);
         if claim.loss().is_some() {
+            // Lost in this very moment: the guard says so, and the others go on.
             self.lost(core, claim);
         }
         guard
@@ -267,6 +265,7 @@ impl Cohorts {
         let mut turn = if trusted && in_turn && cohort.token < cohort.block_end {
             cohort.token = Token(cohort.token.0 + 1);
             cohort.handovers += 1;
+            claim.offer();
             Turn::Hold(Guard::new(core.clone(), claim.clone(), cohort.token, true))
         } else {
             cohort.holder = None;

@@ -119,6 +119,13 @@ impl Core {
         }
     }
 
+    /// A task takes the grant of a claim: from now on it is kept alive.
+    pub(crate) fn take(&self, claim: &LiveClaim) {
+        if claim.take() && claim.renewed {
+            self.registry.schedule(claim.id, self.clock.now());
+        }
+    }
+
     /// Resolves at `at`.
     pub(crate) fn alarm(self: &Arc<Self>, at: Moment) -> Alarm {
         Alarm { core: self.clone(), at, key: None }
@@ -138,11 +145,16 @@ impl Core {
         });
     }
 
+    /// How much background work there is.
+    pub(crate) fn errands(&self) -> usize {
+        self.errands.running.load(Ordering::Acquire)
+    }
+
     /// Resolves when no background work is left.
     pub(crate) async fn idle(&self) {
         loop {
             let done = self.errands.done.notified();
-            if self.errands.running.load(Ordering::Acquire) == 0 {
+            if self.errands() == 0 {
                 return;
             }
             done.await;

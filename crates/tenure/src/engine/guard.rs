@@ -67,6 +67,11 @@ impl Guard {
         self.timers = [timer(plan.max_hold, Kind::MaxHold), timer(plan.warn_after, Kind::Warn)];
     }
 
+    /// A task has it in hand.
+    pub(crate) fn take(&self) {
+        self.core.take(&self.claim);
+    }
+
     /// Makes dropping it do nothing.
     pub(crate) fn defuse(mut self) {
         self.disarm();

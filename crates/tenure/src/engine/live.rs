@@ -1,6 +1,6 @@
 //! A claim of this client that the store has, or may have.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) struct LiveClaim {
     pub(crate) shape: Shape,
     /// Whether the watchdog keeps it alive once it holds.
     pub(crate) renewed: bool,
+    /// Whether a task has taken the grant.
+    taken: AtomicU8,
     /// The local deadline in microseconds: zero before the first answer and after a loss.
     deadline: AtomicU64,
     state: Mutex<State>,
@@ -38,6 +40,10 @@ struct State {
     /// A grant that was heard of before the claim itself was answered.
     early: Option<Grant>,
 }
+
+const UNTAKEN: u8 = 0;
+const TAKEN: u8 = 1;
+const LEFT_ALONE: u8 = 2;
 
 /// How a claim stands, as far as this client knows.
 #[derive(Clone, Debug)]
@@ -62,6 +68,7 @@ impl LiveClaim {
             ttl: plan.ttl,
             shape: plan.shape,
             renewed: plan.renewed,
+            taken: AtomicU8::new(UNTAKEN),
             deadline: AtomicU64::new(0),
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -74,6 +81,23 @@ impl LiveClaim {
 
     pub(crate) fn phase(&self) -> Phase {
         self.state().phase.clone()
+    }
+
+    /// A task takes the grant. True if the watchdog had left it alone until now.
+    pub(crate) fn take(&self) -> bool {
+        self.taken.swap(TAKEN, Ordering::AcqRel) == LEFT_ALONE
+    }
+
+    /// The grant is on its way to another task.
+    pub(crate) fn offer(&self) {
+        self.taken.store(UNTAKEN, Ordering::Release);
+    }
+
+    /// Whether the watchdog has to leave it alone: granted, but not taken. A future that nobody polls must
+    /// not keep a lock for longer than one ttl.
+    pub(crate) fn leave_alone(&self) -> bool {
+        self.is_granted()
+            && self.taken.compare_exchange(UNTAKEN, LEFT_ALONE, Ordering::AcqRel, Ordering::Acquire) != Err(TAKEN)
     }
 
     pub(crate) fn is_granted(&self) -> bool {
@@ -141,13 +165,15 @@ impl LiveClaim {
         }
     }
 
-    /// A holding goes on with another block of tokens.
-    pub(crate) fn extended(&self, grant: Grant, counted_from: Moment) {
+    /// A holding goes on with another block of tokens. False if it was lost meanwhile.
+    pub(crate) fn extended(&self, grant: Grant, counted_from: Moment) -> bool {
         let mut state = self.state();
-        if matches!(state.phase, Phase::Granted(_)) {
+        let granted = matches!(state.phase, Phase::Granted(_));
+        if granted {
             state.phase = Phase::Granted(grant);
             self.deadline.fetch_max(lease::deadline(counted_from, self.ttl).as_micros(), Ordering::AcqRel);
         }
+        granted
     }
 
     /// The lease can no longer be trusted. True if that is news.

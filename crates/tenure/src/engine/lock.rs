@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::cohort;
 use super::core::Core;
 use super::guard::Guard;
-use super::live::Phase;
-use super::pending::{Pending, Wait};
+use super::pending::{Pending, Wait, Won};
 use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
 use crate::error::{ErrorKind, Result};
 use crate::machine::Shape;
@@ -210,12 +209,8 @@ impl Lock {
 pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
     let mut pending = Pending::new(core, plan.clone(), 1);
     match pending.drive(wait).await {
-        Ok(Some(claim)) => {
-            let token = match claim.phase() {
-                Phase::Granted(grant) => grant.token,
-                _ => Token(0),
-            };
-            let mut guard = Guard::new(core.clone(), claim, token, false);
+        Ok(Some(Won { claim, grant })) => {
+            let mut guard = Guard::new(core.clone(), claim, grant.token, false);
             guard.begin(plan);
             Ok(Some(guard))
         }

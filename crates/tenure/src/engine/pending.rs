@@ -16,7 +16,7 @@ use super::watchdog::next_ask;
 use crate::backend::{Answer, Block, Call, Claimed, RenewRequest, Renewed};
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
-use crate::machine::{Place, Refusal};
+use crate::machine::{Grant, Place, Refusal};
 use crate::token::Token;
 
 /// How long a store may be out of reach before a claim that it never answered fails.
@@ -64,6 +64,12 @@ pub(crate) struct Pending {
     /// Whether the grant was waited for in the queue.
     waited: bool,
     last_place: Option<Place>,
+}
+
+/// A claim that was granted.
+pub(crate) struct Won {
+    pub(crate) claim: Arc<LiveClaim>,
+    pub(crate) grant: Grant,
 }
 
 enum Stage {
@@ -125,7 +131,7 @@ impl Pending {
     ///
     /// After an error or `None`, or when this future is dropped, the claim is still pending: pass it on,
     /// withdraw it, or drop it.
-    pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
+    pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Won>> {
         loop {
             match &mut self.stage {
                 Stage::Asking(_) => {
@@ -134,13 +140,13 @@ impl Pending {
                     }
                 }
                 Stage::Answered => {
-                    if let Some(claim) = self.await_grant(wait).await? {
-                        return Ok(Some(claim));
+                    if let Some(won) = self.await_grant(wait).await? {
+                        return Ok(Some(won));
                     }
                 }
                 Stage::Block { .. } => {
-                    if let Some(claim) = self.ask_block(wait).await? {
-                        return Ok(Some(claim));
+                    if let Some(won) = self.ask_block(wait).await? {
+                        return Ok(Some(won));
                     }
                 }
                 // Refused before, for a task that passed it on: this one asks for itself.
@@ -195,12 +201,12 @@ impl Pending {
     }
 
     /// Waits for the news of the grant. `None` if the claim has to be made anew.
-    async fn await_grant(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
+    async fn await_grant(&mut self, wait: Wait) -> Result<Option<Won>> {
         let claim = self.claim.clone();
         let mut changed = pin!(claim.changed());
         changed.as_mut().enable();
         match claim.phase() {
-            Phase::Granted(_) => self.accept().await,
+            Phase::Granted(grant) => Ok(self.accept(grant).await),
             Phase::Waiting(place) => {
                 self.waited = true;
                 self.last_place = Some(place);
@@ -221,7 +227,7 @@ impl Pending {
     }
 
     /// Takes a grant that was heard of, unless it was heard too late to be trusted.
-    async fn accept(&mut self) -> Result<Option<Arc<LiveClaim>>> {
+    async fn accept(&mut self, grant: Grant) -> Option<Won> {
         let claim = self.claim.clone();
         if !claim.renewed && self.waited {
             // Nobody will renew it, so it starts with its full ttl.
@@ -235,23 +241,23 @@ impl Pending {
                 self.waited = false;
             } else {
                 self.make_anew();
-                return Ok(None);
+                return None;
             }
         }
-        let now = self.core.clock.now();
-        if now >= lease::lost_at(claim.deadline()) {
+        if self.core.clock.now() >= lease::lost_at(claim.deadline()) {
             self.make_anew();
-            return Ok(None);
+            return None;
         }
         if !claim.renewed {
             self.core.registry.schedule(claim.id, crate::clock::NEVER);
         }
         self.stage = Stage::Over;
-        Ok(Some(claim))
+        self.core.take(&claim);
+        Some(Won { claim, grant })
     }
 
     /// Asks for the next block once. `None` if there is more to do.
-    async fn ask_block(&mut self, wait: Wait) -> Result<Option<Arc<LiveClaim>>> {
+    async fn ask_block(&mut self, wait: Wait) -> Result<Option<Won>> {
         let Stage::Block { held, block_end, call } = &mut self.stage else { return Ok(None) };
         if self.core.clock.now() >= lease::lost_at(held.deadline()) {
             self.make_anew();
@@ -269,10 +275,14 @@ impl Pending {
         *call = None;
         match answer {
             Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {
-                held.extended(grant, counted_from);
+                if !held.extended(grant, counted_from) {
+                    self.make_anew();
+                    return Ok(None);
+                }
                 self.core.registry.remove(&self.claim);
                 self.stage = Stage::Over;
-                Ok(Some(held))
+                self.core.take(&held);
+                Ok(Some(Won { claim: held, grant }))
             }
             Some(Ok(Answer { value: Block::Moved(standing), counted_from })) => {
                 self.core.registry.remove(&held);

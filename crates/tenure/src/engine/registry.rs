@@ -24,7 +24,7 @@ pub(crate) struct Registry {
 pub(crate) struct Table {
     slots: Vec<Option<Slot>>,
     vacant: Vec<u32>,
-    stamps: u32,
+    stamps: u64,
     by_claim: HashMap<ClaimId, Key, BuildHasherDefault<RandomIdHasher>>,
     /// What is due when. Most moments are shared by many: renewals are rounded to a grid.
     due: BTreeMap<Moment, Vec<Key>>,
@@ -34,7 +34,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 pub(crate) struct Slot {
-    stamp: u32,
+    stamp: u64,
     due: Moment,
     /// Where its key stands among those due at the same moment.
     place: u32,
@@ -73,7 +73,7 @@ impl Beat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     index: u32,
-    stamp: u32,
+    stamp: u64,
 }
 
 impl Registry {

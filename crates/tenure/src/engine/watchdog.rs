@@ -15,7 +15,7 @@ use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Slot};
 use crate::backend::{Answer, Call, RenewRequest, Renewed};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, NEVER};
 use crate::error::{Loss, Result};
 use crate::machine::Standing;
 
@@ -104,6 +104,11 @@ fn collect(core: &Core, now: Moment) -> Round {
             round.lost.push((claim, Loss::Expired));
             continue;
         }
+        if beat.claim.leave_alone() {
+            beat.ask_at = NEVER;
+            table.reschedule(key);
+            continue;
+        }
         let fresh = beat.unanswered > 0;
         beat.unanswered = beat.unanswered.saturating_add(1);
         beat.ask_at = now + lease::repeat_after(beat.claim.ttl);
@@ -154,6 +159,10 @@ fn take_answers(core: &Arc<Core>, batch: Batch, answer: Result<Answer<Vec<Renewe
     let mut table = core.registry.table();
     for ((key, claim), renewed) in batch.claims.into_iter().zip(value) {
         match renewed {
+            // The same id, used again after ours had ended.
+            Renewed::Stands(standing) if claim.number().is_some_and(|number| number != standing.number) => {
+                ended.push((claim, Loss::Gone));
+            }
             Renewed::Stands(standing) => {
                 claim.answered(&standing, counted_from);
                 if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) {
@@ -177,7 +186,7 @@ fn take_answers(core: &Arc<Core>, batch: Batch, answer: Result<Answer<Vec<Renewe
 /// When a claim that was just answered for is asked for again.
 pub(crate) fn next_ask(claim: &LiveClaim, standing: &Standing, counted_from: Moment) -> Moment {
     match &standing.state {
-        Ok(_) if !claim.renewed => crate::clock::NEVER,
+        Ok(_) if !claim.renewed => NEVER,
         Ok(_) => {
             let grid = (super::micros(claim.ttl) / GRID).max(1);
             let exact = lease::renew_at(counted_from, claim.ttl).as_micros();

@@ -38,7 +38,14 @@ pub(crate) struct Gated {
 
 impl Gated {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
-        Self { inner, reply: Mutex::new(Reply::Comes), open: Arc::default(), deaf: Arc::default(), queue: true, calls: AtomicUsize::new(0) }
+        Self {
+            inner,
+            reply: Mutex::new(Reply::Comes),
+            open: Arc::default(),
+            deaf: Arc::default(),
+            queue: true,
+            calls: AtomicUsize::new(0),
+        }
     }
 
     /// From now on.

@@ -86,6 +86,12 @@ impl Worker {
                     drop(reply.send(Ok(outcomes)));
                 }
             }
+            // One damaged row must not fail the jobs that happened to share its transaction.
+            Err(error) if replies.len() > 1 && error.kind() == ErrorKind::Store => {
+                for job in work.into_iter().zip(replies) {
+                    self.write(vec![job]);
+                }
+            }
             Err(error) => {
                 for reply in replies {
                     drop(reply.send(Err(again(&error))));
