@@ -3,7 +3,7 @@
 //! All ten start at the same minute. The lock lets one of them look at a time, and what it finds tells it
 //! whether the night's work is still to be done: the lock orders the hosts, the record makes it once.
 //!
-//! `cargo run -p tenure --example cron_once`
+//! `cargo run -p tenure-examples --example cron_once`
 
 use tenure::Tenure;
 

@@ -4,7 +4,7 @@
 //! its lease, and writes back what it computed, long after somebody else has held the lock. No lease can
 //! prevent that. The fencing token can: the gate refuses the write.
 //!
-//! `cargo run -p tenure --example paused_holder`
+//! `cargo run -p tenure-examples --example paused_holder`
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! The stock is a file that each buyer reads, thinks about and writes back: the classic lost update. One
 //! lock per item name makes the read and the write one step.
 //!
-//! `cargo run -p tenure --example stock`
+//! `cargo run -p tenure-examples --example stock`
 
 use std::path::Path;
 

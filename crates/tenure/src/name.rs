@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Error, ErrorKind};
 
@@ -21,7 +21,7 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// assert!(Name::new("").is_err());
 /// # Ok::<(), tenure::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Name(Arc<str>);
 
@@ -71,6 +71,19 @@ fn shortened(name: &str) -> String {
     }
     let start: String = name.chars().take(SHOWN).collect();
     format!("{start:?}…")
+}
+
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::new(text).map_err(serde::de::Error::custom)
+    }
 }
 
 impl fmt::Display for Name {

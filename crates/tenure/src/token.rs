@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Send it with every operation on the protected resource and let the resource refuse an older one
 /// ([`fence`](crate::fence)). A lease alone cannot stop a holder that was paused past its deadline;
 /// the token can.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub u64);
 

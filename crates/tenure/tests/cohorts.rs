@@ -85,7 +85,7 @@ async fn a_turn_is_also_over_after_ten_milliseconds() {
     drop(guard);
     still_pending(third.as_mut()).await;
     drop(now("foreign", foreign).await.unwrap());
-    now("third", third).await.unwrap();
+    drop(now("third", third).await.unwrap());
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn a_leader_that_gives_up_passes_its_place_in_the_store_on() {
     let view = world.client("c").inspect("x").await.unwrap();
     assert_eq!((view.waiters.len(), view.waiters[0].claim), (1, place));
     drop(held);
-    now("second", second).await.unwrap();
+    drop(now("second", second).await.unwrap());
 }
 
 #[tokio::test]
@@ -209,5 +209,5 @@ async fn strict_locks_and_sessions_stay_out_of_the_cohort() {
     assert_eq!(view.waiters.len(), 2, "each waits in the store");
     drop(held);
     drop(now("strict", one).await.unwrap());
-    now("session", two).await.unwrap();
+    drop(now("session", two).await.unwrap());
 }

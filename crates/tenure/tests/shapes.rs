@@ -52,7 +52,7 @@ async fn an_upgrade_is_refused_and_a_downgrade_is_not() {
     let mut reader = Box::pin(other.acquire());
     still_pending(reader.as_mut()).await;
     drop(write);
-    now("another reader, once the writer is gone", reader).await.unwrap();
+    drop(now("another reader, once the writer is gone", reader).await.unwrap());
     drop(read);
 }
 

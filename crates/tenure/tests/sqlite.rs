@@ -101,7 +101,7 @@ async fn a_waiter_that_died_is_passed_over() {
     })
     .await;
     held.release().await.unwrap();
-    eventually("the grant of the living", waiting).await.unwrap().unwrap();
+    drop(eventually("the grant of the living", waiting).await.unwrap().unwrap());
 }
 
 #[tokio::test]
@@ -294,6 +294,6 @@ async fn two_names_for_one_file_are_one_store() {
     let mut waiting = Box::pin(lock.acquire());
     still_pending(waiting.as_mut()).await;
     drop(held);
-    eventually("the hand-over", waiting).await.unwrap();
+    drop(eventually("the hand-over", waiting).await.unwrap());
     now("nothing", async {}).await;
 }

@@ -45,7 +45,7 @@ async fn a_release_is_handed_to_the_first_waiter_at_once() {
     assert!(first.token() > token);
     still_pending(second.as_mut()).await;
     drop(first);
-    now("second", second).await.unwrap();
+    drop(now("second", second).await.unwrap());
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn waiters_stay_alive_for_as_long_as_they_wait() {
     world.pass(Duration::from_secs(20)).await;
     assert_eq!(world.client("c").inspect("x").await.unwrap().waiters[0].claim, number, "the same claim, renewed");
     drop(held);
-    now("waiter", waiting).await.unwrap();
+    drop(now("waiter", waiting).await.unwrap());
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_dead_holder_is_succeeded_the_moment_its_claim_dies() {
     world.pass(TTL - Duration::from_millis(50)).await;
     still_pending(waiting.as_mut()).await;
     world.pass(Duration::from_millis(100)).await;
-    now("successor", waiting).await.unwrap();
+    drop(now("successor", waiting).await.unwrap());
     drop(held);
 }
 
@@ -93,7 +93,7 @@ async fn lost_news_of_a_grant_is_healed_by_the_renewal() {
     drop(held);
     still_pending(waiting.as_mut()).await;
     world.pass(TTL / 3 + Duration::from_millis(50)).await;
-    now("waiter", waiting).await.unwrap();
+    drop(now("waiter", waiting).await.unwrap());
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn where_the_store_keeps_no_queue_the_engine_asks_again() {
         assert!(world.client("c").inspect("x").await.unwrap().waiters.is_empty(), "nothing waits in the store");
         drop(held);
         world.pass(Duration::from_secs(2)).await;
-        now("waiter", waiting).await.unwrap();
+        drop(now("waiter", waiting).await.unwrap());
 
         let _held = world.client("a").lock("x").ttl(TTL).acquire().await;
         let mut brief = pin!(lock.acquire_within(Duration::from_secs(1)));
@@ -252,5 +252,5 @@ async fn a_local_hand_over_that_nobody_polls_keeps_the_lock_for_one_ttl_at_most(
     let mut foreign = pin!(lock_b.acquire());
     still_pending(foreign.as_mut()).await;
     world.pass(TTL).await;
-    now("another process", foreign).await.unwrap();
+    drop(now("another process", foreign).await.unwrap());
 }

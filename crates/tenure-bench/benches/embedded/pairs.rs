@@ -36,14 +36,11 @@ pub(crate) fn uncontended(report: &mut Report) {
 
 /// A thousand tasks on one name. All queue up before the first is let in, so that every turn is a hand-over.
 pub(crate) fn hand_over(report: &mut Report) {
-    let kinds: [(&str, fn() -> tokio::runtime::Runtime); 2] = [
-        ("one thread", || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()),
-        ("two threads", || {
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-        }),
-    ];
-    for (kind, runtime) in kinds {
-        let runtime = runtime();
+    for (kind, threads) in [("one thread", 1), ("two threads", 2)] {
+        let runtime = match threads {
+            1 => tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            _ => tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap(),
+        };
         let mut samples = Samples::default();
         for round in 0..=ROUNDS {
             let rate = runtime.block_on(async {

@@ -60,7 +60,8 @@ pub(crate) fn across_processes(report: &mut Report) {
     drop(orders);
     waiter.wait().unwrap();
     let (p50, p99) = (samples.median(), samples.percentile(99.0));
-    let raw = json!({ "unit": "ms", "p50": p50, "p99": p99, "p100": samples.percentile(100.0), "rounds": samples.raw() });
+    let raw =
+        json!({ "unit": "ms", "p50": p50, "p99": p99, "p100": samples.percentile(100.0), "rounds": samples.raw() });
     let figure = format!("p50 {p50:.2} p99 {p99:.2} ms");
     report.row("waiter in another process runs after the release, sqlite", &figure, "p99 <= 5 ms", p99 <= 5.0, &raw);
 }

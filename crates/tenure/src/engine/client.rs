@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::{Core, no_answer};
 use super::guard::Lease;
 use super::lease;
 use super::lock::Lock;
 use super::session::Session;
-use crate::backend::{Answer, Backend, Guarantees, Released, RenewRequest, Renewed};
+use crate::backend::{Answer, Backend, Call, Guarantees, Released, RenewRequest, Renewed};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{NameView, Shape};
@@ -20,6 +20,8 @@ use crate::recipes::RwLock;
 
 /// How many names one page of a listing asks for.
 const PAGE: usize = 256;
+/// How long a call that is made once may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long `close` waits for what is pending.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
@@ -150,7 +152,7 @@ impl Tenure {
     /// Cancel safe: it changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<NameView> {
         let name = Name::new(name)?;
-        self.core.backend.inspect(&name).await.map_err(|error| self.told(error, Step::Inspect))
+        self.answer(Step::Inspect, self.core.backend.inspect(&name)).await
     }
 
     /// All names in use that begin with `prefix`, in order.
@@ -166,8 +168,7 @@ impl Tenure {
         let mut names: Vec<NameView> = Vec::new();
         loop {
             let after = names.last().map(|view| view.name.clone());
-            let page = self.core.backend.scan(prefix.as_ref(), after, PAGE).await;
-            let page = page.map_err(|error| self.told(error, Step::Inspect))?;
+            let page = self.answer(Step::Inspect, self.core.backend.scan(prefix.as_ref(), after, PAGE)).await?;
             let done = page.len() < PAGE;
             names.extend(page);
             if done {
@@ -189,8 +190,8 @@ impl Tenure {
     pub async fn break_holders(&self, name: impl AsRef<str>, owner: Option<Owner>, reason: &str) -> Result<usize> {
         let name = Name::new(name)?;
         let reason = super::clean_label(reason);
-        let ended = self.core.backend.break_holders(&name, owner, self.core.label.clone(), reason).await;
-        ended.map_err(|error| self.told(error, Step::Break))
+        let call = self.core.backend.break_holders(&name, owner, self.core.label.clone(), reason);
+        self.answer(Step::Break, call).await
     }
 
     /// Renews the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`. A shorter ttl than it has
@@ -207,8 +208,8 @@ impl Tenure {
         let name = Name::new(name)?;
         let id = ClaimId::of(owner, &name);
         let request = RenewRequest { name: name.clone(), id, ttl: ttl.unwrap_or_default() };
-        let answer = self.core.backend.renew(vec![request], false).await;
-        let Answer { mut value, counted_from } = answer.map_err(|error| self.told(error, Step::Renew))?;
+        let call = self.core.backend.renew(vec![request], false);
+        let Answer { mut value, counted_from } = self.answer(Step::Renew, call).await?;
         match value.pop() {
             Some(Renewed::Stands(standing)) => Ok(Lease {
                 name,
@@ -237,12 +238,11 @@ impl Tenure {
         let name = Name::new(name)?;
         let id = ClaimId::of(owner, &name);
         // The id may be in use again by the time a delayed release arrives, so it names the claim's number.
-        let view = self.core.backend.inspect(&name).await.map_err(|error| self.told(error, Step::Release))?;
+        let view = self.answer(Step::Release, self.core.backend.inspect(&name)).await?;
         let holding = view.holders.iter().flat_map(|holder| &holder.claims);
         let mut claims = holding.chain(view.waiters.iter().map(|waiter| &waiter.claim));
         let Some((_, number)) = claims.find(|(claim, _)| *claim == id) else { return Ok(false) };
-        let released = self.core.backend.release(&name, id, Some(*number)).await;
-        let released = released.map_err(|error| self.told(error, Step::Release))?;
+        let released = self.answer(Step::Release, self.core.backend.release(&name, id, Some(*number))).await?;
         Ok(matches!(released, Released::Yes))
     }
 
@@ -285,6 +285,13 @@ impl Tenure {
             let message = format!("{} claims could not be ended yet", self.core.errands());
             self.told(Error::new(ErrorKind::Unavailable, message), Step::Release)
         })
+    }
+
+    /// Awaits a call that is made once, for at most [`ANSWER_MAX`].
+    async fn answer<T>(&self, step: Step, call: Call<T>) -> Result<T> {
+        let limit = || Some(self.core.clock.now() + ANSWER_MAX);
+        let answer = self.core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
+        answer.map_err(|error| self.told(error, step))
     }
 
     fn told(&self, error: Error, step: Step) -> Error {

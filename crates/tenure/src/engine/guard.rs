@@ -122,7 +122,8 @@ impl Guard {
         self.claim.deadline().since(self.core.clock.now())
     }
 
-    /// The moment [`remaining`](Self::remaining) counts to, on the client's [`Clock`](crate::clock::Clock).
+    /// The moment [`remaining`](Self::remaining) counts to, on the client's [`Clock`](crate::clock::Clock);
+    /// the zero moment once the lease is lost.
     pub fn deadline(&self) -> crate::clock::Moment {
         self.claim.deadline()
     }

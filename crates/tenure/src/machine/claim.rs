@@ -194,9 +194,3 @@ impl Queue {
         self.claims.iter().position(|claim| claim.id == id)
     }
 }
-
-impl Default for Token {
-    fn default() -> Self {
-        Self(0)
-    }
-}

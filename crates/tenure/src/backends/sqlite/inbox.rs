@@ -10,6 +10,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ use crate::owner::ClaimId;
 const MESSAGE_MAX: usize = 4096;
 /// The most abandoned inboxes removed when a client opens the store.
 const SWEEP_MAX: usize = 256;
+/// How long a client takes to make its inbox, at the very most.
+const UNREADY_MAX: Duration = Duration::from_secs(60);
 
 /// A message: one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -145,11 +148,19 @@ fn remove_abandoned(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.take(SWEEP_MAX).flatten() {
         let path = entry.path();
-        let ours = path.extension().is_none();
-        if ours && matches!(try_open(&path), Err(rustix::io::Errno::NXIO)) {
+        let abandoned = match path.extension() {
+            None => matches!(try_open(&path), Err(rustix::io::Errno::NXIO)),
+            // Its client was killed while it made it, unless it is making it now.
+            Some(_) => age(&entry).is_some_and(|age| age > UNREADY_MAX),
+        };
+        if abandoned {
             drop(std::fs::remove_file(path));
         }
     }
+}
+
+fn age(entry: &std::fs::DirEntry) -> Option<Duration> {
+    entry.metadata().ok()?.modified().ok()?.elapsed().ok()
 }
 
 fn try_open(path: &Path) -> std::result::Result<File, rustix::io::Errno> {

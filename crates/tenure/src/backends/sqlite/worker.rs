@@ -11,7 +11,7 @@ use super::error::{at_commit, before_commit, unreadable};
 use super::inbox::{Inbox, News, Post};
 use super::{place, schema};
 use crate::clock::{Clock, Moment};
-use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Applied, NameView, Op, Outcome, Queue, apply_reaching};
 use crate::name::Name;
 
@@ -21,9 +21,10 @@ const JOBS_MAX: usize = 64;
 const SWEEP_EVERY: u32 = 256;
 
 type Reply<T> = oneshot::Sender<Result<T>>;
+type Ops = Vec<(Name, Op)>;
 
 pub(super) enum Job {
-    Apply { ops: Vec<(Name, Op)>, reply: Reply<Vec<Outcome>> },
+    Apply { ops: Ops, reply: Reply<Vec<Outcome>> },
     Inspect { name: Name, reply: Reply<NameView> },
     Scan { prefix: String, after: Option<Name>, limit: usize, reply: Reply<Vec<NameView>> },
 }
@@ -75,7 +76,7 @@ impl Worker {
         }
     }
 
-    fn write(&mut self, jobs: Vec<(Vec<(Name, Op)>, Reply<Vec<Outcome>>)>) {
+    fn write(&mut self, jobs: Vec<(Ops, Reply<Vec<Outcome>>)>) {
         let (work, replies): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let mut news = News::default();
         match self.transact(&work, &mut news) {
@@ -100,7 +101,7 @@ impl Worker {
         }
     }
 
-    fn transact(&mut self, work: &[Vec<(Name, Op)>], news: &mut News) -> Result<Vec<Vec<Outcome>>> {
+    fn transact(&mut self, work: &[Ops], news: &mut News) -> Result<Vec<Vec<Outcome>>> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(before_commit)?;
         // Read once the file is ours: waiting for it takes time.
@@ -213,9 +214,5 @@ fn apply_row(
 
 /// The same error for each of the jobs that shared a transaction.
 fn again(error: &Error) -> Error {
-    let copy = Error::new(error.kind(), error.to_string());
-    match error.certainty() {
-        Certainty::NotApplied => copy.with_certainty(Certainty::NotApplied),
-        Certainty::Unknown => copy.with_certainty(Certainty::Unknown),
-    }
+    Error::new(error.kind(), error.to_string()).with_certainty(error.certainty())
 }
