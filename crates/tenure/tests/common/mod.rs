@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+#[allow(unused_imports)] // not every file of tests gates replies
 pub(crate) use gated::{Gated, Reply};
 use tenure::Tenure;
 use tenure::backends::memory::MemoryStore;
