@@ -29,11 +29,11 @@ fn tasks(lock: &Lock, count: usize, taken: &Arc<Mutex<Vec<(usize, Token)>>>) -> 
 async fn local_tasks_hand_over_in_order_with_growing_tokens_and_few_requests() {
     let world = World::new();
     let (tenure, gate) = world.gated("a");
-    let taken = Arc::default();
+    let taken: Arc<Mutex<Vec<(usize, Token)>>> = Arc::default();
     for task in tasks(&tenure.lock("x"), 200, &taken) {
         task.await.unwrap();
     }
-    let taken = taken.lock().unwrap();
+    let taken = taken.lock().unwrap().clone();
     assert_eq!(taken.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
     assert!(taken.windows(2).all(|pair| pair[0].1 < pair[1].1), "tokens grow from holder to holder");
     let calls = gate.calls.load(Ordering::Relaxed);
