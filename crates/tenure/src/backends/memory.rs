@@ -31,8 +31,10 @@ use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 
 const SHARDS: usize = 16;
-/// How many operations on a shard pass before its dead names are looked for.
-const SWEEP_EVERY: u32 = 4096;
+/// How many operations on a shard pass before its dead names are looked for: at least so many, and so many for
+/// each name in it, so that looking costs each operation next to nothing.
+const SWEEP_EVERY: usize = 4096;
+const SWEEP_SHARE: usize = 16;
 
 /// Queues in memory, shared by any number of clients.
 pub struct MemoryStore {
@@ -47,7 +49,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Shard {
     queues: HashMap<Name, Queue, RandomState>,
-    ops: u32,
+    ops: usize,
 }
 
 impl fmt::Debug for MemoryStore {
@@ -106,7 +108,7 @@ impl MemoryStore {
 
     fn apply_in(&self, shard: &mut Shard, name: &Name, op: Op, now: Moment, floor: u64) -> Applied {
         shard.ops += 1;
-        if shard.ops >= SWEEP_EVERY {
+        if shard.ops >= SWEEP_EVERY && shard.ops / SWEEP_SHARE >= shard.queues.len() {
             shard.ops = 0;
             shard.queues.retain(|_, queue| queue.dead_at() > now || self.forget(queue));
         }

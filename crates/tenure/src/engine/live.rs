@@ -1,6 +1,6 @@
 //! A claim of this client that the store has, or may have.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(crate) struct LiveClaim {
     pub(crate) shape: Shape,
     /// Whether the watchdog keeps it alive once it holds.
     pub(crate) renewed: bool,
+    /// Whether the phase is granted: asked for each claim at each renewal.
+    granted: AtomicBool,
     /// Whether a task has taken the grant.
     taken: AtomicU8,
     /// The local deadline in microseconds: zero before the first answer and after a loss.
@@ -38,7 +40,7 @@ struct State {
     /// The number the store gave it, once known.
     number: Option<u64>,
     /// A grant that was heard of before the claim itself was answered.
-    early: Option<Grant>,
+    early: Option<(Grant, u64)>,
 }
 
 const UNTAKEN: u8 = 0;
@@ -68,6 +70,7 @@ impl LiveClaim {
             ttl: plan.ttl,
             shape: plan.shape,
             renewed: plan.renewed,
+            granted: AtomicBool::new(false),
             taken: AtomicU8::new(UNTAKEN),
             deadline: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -101,7 +104,7 @@ impl LiveClaim {
     }
 
     pub(crate) fn is_granted(&self) -> bool {
-        matches!(self.state().phase, Phase::Granted(_))
+        self.granted.load(Ordering::Acquire)
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {
@@ -120,34 +123,36 @@ impl LiveClaim {
         Moment(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Takes note of an answer of the store that the claim is in the queue. True if it holds now and
-    /// did not before.
+    /// Takes note of an answer of the store that the claim is in the queue. False if the answer is about
+    /// another claim: the same id, used again after this one had ended.
     pub(crate) fn answered(&self, standing: &Standing, counted_from: Moment) -> bool {
         let mut state = self.state();
-        if matches!(state.phase, Phase::Lost(_)) {
+        if state.number.is_some_and(|number| number != standing.number) {
             return false;
+        }
+        state.number = Some(standing.number);
+        if matches!(state.phase, Phase::Lost(_)) {
+            return true;
         }
         // A late answer must not shorten what a later one allowed.
         let deadline = lease::deadline(counted_from, standing.ttl).as_micros();
         self.deadline.fetch_max(deadline, Ordering::AcqRel);
-        state.number = Some(standing.number);
-        let grant = standing.state.as_ref().ok().copied().or(state.early.take());
-        match (grant, &standing.state) {
-            (Some(_), _) if matches!(state.phase, Phase::Granted(_)) => false,
-            (Some(grant), _) => {
-                state.phase = Phase::Granted(grant);
-                drop(state);
-                self.changed.notify_waiters();
-                true
+        // A grant is never taken back: an answer that says otherwise was overtaken by the news of it.
+        if !self.is_granted() {
+            match (&standing.state, state.early.take()) {
+                (Ok(grant), _) => self.grant(state, *grant),
+                (Err(_), Some((early, number))) if number == standing.number => self.grant(state, early),
+                (Err(place), _) => state.phase = Phase::Waiting(place.clone()),
             }
-            // A grant is never taken back: this answer was overtaken by the news of it.
-            (None, _) if matches!(state.phase, Phase::Granted(_)) => false,
-            (None, Err(place)) => {
-                state.phase = Phase::Waiting(place.clone());
-                false
-            }
-            (None, Ok(_)) => false,
         }
+        true
+    }
+
+    fn grant(&self, mut state: MutexGuard<'_, State>, grant: Grant) {
+        state.phase = Phase::Granted(grant);
+        self.granted.store(true, Ordering::Release);
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Takes note of the news that it was granted.
@@ -155,12 +160,8 @@ impl LiveClaim {
         let mut state = self.state();
         match state.phase {
             // The deadline counts from an answered request: wait for that answer.
-            Phase::Asking => state.early = Some(grant),
-            Phase::Waiting(_) if state.number.is_none_or(|known| known == number) => {
-                state.phase = Phase::Granted(grant);
-                drop(state);
-                self.changed.notify_waiters();
-            }
+            Phase::Asking => state.early = Some((grant, number)),
+            Phase::Waiting(_) if state.number.is_none_or(|known| known == number) => self.grant(state, grant),
             _ => {}
         }
     }
@@ -183,6 +184,7 @@ impl LiveClaim {
             return false;
         }
         self.deadline.store(0, Ordering::Release);
+        self.granted.store(false, Ordering::Release);
         state.phase = Phase::Lost(loss);
         drop(state);
         self.changed.notify_waiters();

@@ -29,7 +29,7 @@ pub(crate) struct Table {
     /// What is due when. Most moments are shared by many: renewals are rounded to a grid.
     due: BTreeMap<Moment, Vec<Key>>,
     /// Until when the watchdog sleeps.
-    pub(crate) asleep_until: Moment,
+    asleep_until: Moment,
 }
 
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl Table {
         }
     }
 
-    fn set_due(&mut self, key: Key, due: Moment) {
+    pub(crate) fn set_due(&mut self, key: Key, due: Moment) {
         let Some(slot) = self.slot(key) else { return };
         let (before, place) = (slot.due, slot.place as usize);
         if before == due {
@@ -260,8 +260,10 @@ impl Table {
         self.due.first_key_value().filter(|(due, _)| **due <= now).and_then(|(_, keys)| keys.last().copied())
     }
 
-    pub(crate) fn next_due(&self) -> Moment {
-        self.due.first_key_value().map_or(NEVER, |(due, _)| *due)
+    /// The watchdog sleeps until the moment this answers, unless the bell is rung for something earlier.
+    pub(crate) fn sleep(&mut self) -> Moment {
+        self.asleep_until = self.due.first_key_value().map_or(NEVER, |(due, _)| *due);
+        self.asleep_until
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -35,7 +35,15 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         let Some(client) = core.upgrade() else { return };
         let round = collect(&client, clock.now());
         for batch in round.batches {
-            calls.push(renew(&client, batch));
+            let mut call = Box::pin(renew(&client, batch.fresh, &batch.claims));
+            // A store that answers at once spares the table the repetition.
+            match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => take_answers(&client, batch.claims, answer),
+                Poll::Pending => {
+                    repeat_later(&client, &batch.claims);
+                    calls.push(async move { (batch.claims, call.await) });
+                }
+            }
         }
         for (claim, loss) in round.lost {
             client.lose(&claim, loss);
@@ -44,8 +52,9 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
             let name = &claim.name;
             tracing::warn!(%name, owner = %claim.owner, "held longer than warn_after");
         }
+        let next = client.registry.table().sleep();
         drop(client);
-        if round.more {
+        if next <= clock.now() {
             tokio::task::yield_now().await;
             continue;
         }
@@ -54,37 +63,35 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
             if let Poll::Ready(Some(finished)) = calls.poll_next_unpin(cx) {
                 return Poll::Ready(Some(finished));
             }
-            if rung.as_mut().poll(cx).is_ready() || timer.poll_until(round.next, cx).is_ready() {
+            if rung.as_mut().poll(cx).is_ready() || timer.poll_until(next, cx).is_ready() {
                 return Poll::Ready(None);
             }
             Poll::Pending
         })
         .await;
-        if let (Some((batch, answer)), Some(client)) = (finished, core.upgrade()) {
-            take_answers(&client, batch, answer);
+        if let (Some((claims, answer)), Some(client)) = (finished, core.upgrade()) {
+            take_answers(&client, claims, answer);
         }
     }
 }
 
+#[derive(Default)]
 struct Round {
     batches: Vec<Batch>,
     lost: Vec<(Arc<LiveClaim>, Loss)>,
     warn: Vec<Arc<LiveClaim>>,
-    /// More is due already.
-    more: bool,
-    next: Moment,
 }
 
 struct Batch {
-    claims: Vec<(Key, Arc<LiveClaim>)>,
+    claims: Claims,
     fresh: bool,
 }
 
 /// Takes what is due off the table.
 fn collect(core: &Core, now: Moment) -> Round {
-    let mut round = Round { batches: Vec::new(), lost: Vec::new(), warn: Vec::new(), more: false, next: now };
+    let mut round = Round::default();
     // Requests that go unanswered are repeated apart from the others, on a fresh connection.
-    let mut asks: BTreeMap<bool, Vec<(Key, Arc<LiveClaim>)>> = BTreeMap::new();
+    let mut asks: BTreeMap<bool, Claims> = BTreeMap::new();
     let mut wakers = Vec::new();
     let mut table = core.registry.table();
     for _ in 0..ROUND_MAX {
@@ -111,13 +118,10 @@ fn collect(core: &Core, now: Moment) -> Round {
         }
         let fresh = beat.unanswered > 0;
         beat.unanswered = beat.unanswered.saturating_add(1);
-        beat.ask_at = now + lease::repeat_after(beat.claim.ttl);
+        beat.ask_at = NEVER;
         asks.entry(fresh).or_default().push((key, beat.claim.clone()));
-        table.reschedule(key);
+        table.set_due(key, NEVER);
     }
-    round.more = table.first_due(now).is_some();
-    round.next = table.next_due();
-    table.asleep_until = round.next;
     drop(table);
     for waker in wakers {
         waker.wake();
@@ -129,42 +133,59 @@ fn collect(core: &Core, now: Moment) -> Round {
     round
 }
 
-type Finished = (Batch, Result<Answer<Vec<Renewed>>>);
+type Claims = Vec<(Key, Arc<LiveClaim>)>;
 
 /// Sends one batch. It is given up after the longest ttl in it: by then every claim in it has been
 /// asked for again, or is lost.
-fn renew(core: &Core, batch: Batch) -> impl Future<Output = Finished> + use<> {
-    let ttl_max = batch.claims.iter().map(|(_, claim)| claim.ttl).max().unwrap_or_default();
-    let requests =
-        batch.claims.iter().map(|(_, claim)| RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl });
-    let call: Call<_> = core.backend.renew(requests.collect(), batch.fresh);
+fn renew(
+    core: &Core,
+    fresh: bool,
+    claims: &[(Key, Arc<LiveClaim>)],
+) -> impl Future<Output = Result<Answer<Vec<Renewed>>>> + use<> {
+    let ttl_max = claims.iter().map(|(_, claim)| claim.ttl).max().unwrap_or_default();
+    let request = |claim: &LiveClaim| RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
+    let call: Call<_> = core.backend.renew(claims.iter().map(|(_, claim)| request(claim)).collect(), fresh);
     async move {
-        let answer = match tokio::time::timeout(ttl_max, call).await {
+        match tokio::time::timeout(ttl_max, call).await {
             Ok(answer) => answer,
             Err(elapsed) => Err(super::core::no_answer().because(elapsed)),
-        };
-        (batch, answer)
+        }
     }
 }
 
-fn take_answers(core: &Arc<Core>, batch: Batch, answer: Result<Answer<Vec<Renewed>>>) {
+/// Asks again, on a fresh connection, should no answer come.
+fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
+    let now = core.clock.now();
+    let mut table = core.registry.table();
+    for (key, claim) in claims {
+        if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(*key) {
+            beat.ask_at = now + lease::repeat_after(claim.ttl);
+            table.reschedule(*key);
+        }
+    }
+}
+
+fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Renewed>>>) {
     let Answer { value, counted_from } = match answer {
-        Ok(answer) => answer,
+        Ok(answer) if answer.value.len() == claims.len() => answer,
+        Ok(answer) => {
+            tracing::warn!(claims = claims.len(), answers = answer.value.len(), "a renewal was not answered in full");
+            return retry(core, &claims);
+        }
         Err(error) => {
-            tracing::debug!(%error, claims = batch.claims.len(), "renewal failed");
-            return retry(core, &batch.claims);
+            tracing::debug!(%error, claims = claims.len(), "renewal failed");
+            return retry(core, &claims);
         }
     };
     let mut ended = Vec::new();
     let mut table = core.registry.table();
-    for ((key, claim), renewed) in batch.claims.into_iter().zip(value) {
+    for ((key, claim), renewed) in claims.into_iter().zip(value) {
         match renewed {
-            // The same id, used again after ours had ended.
-            Renewed::Stands(standing) if claim.number().is_some_and(|number| number != standing.number) => {
-                ended.push((claim, Loss::Gone));
-            }
             Renewed::Stands(standing) => {
-                claim.answered(&standing, counted_from);
+                if !claim.answered(&standing, counted_from) {
+                    ended.push((claim, Loss::Gone));
+                    continue;
+                }
                 if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) {
                     beat.unanswered = 0;
                     beat.ask_at = next_ask(&claim, &standing, counted_from);
