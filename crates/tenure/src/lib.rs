@@ -49,6 +49,12 @@ mod owner;
 mod recipes;
 mod token;
 
+/// The code in the documents compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/backends/sqlite.md")]
+struct Documents;
+
 pub use connect::{default_path, redacted};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};

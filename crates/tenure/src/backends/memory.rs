@@ -48,7 +48,8 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Shard {
-    queues: HashMap<Name, Queue, RandomState>,
+    /// Boxed: a hundred thousand names are looked up by hash in a table that then fits the cache.
+    queues: HashMap<Name, Box<Queue>, RandomState>,
     ops: usize,
 }
 
@@ -122,7 +123,7 @@ impl MemoryStore {
         let mut queue = Queue::new(self.forgotten.load(Ordering::Acquire));
         let applied = apply(&mut queue, op, now, floor);
         if !queue.is_idle() {
-            shard.queues.insert(name.clone(), queue);
+            shard.queues.insert(name.clone(), Box::new(queue));
         }
         applied
     }
