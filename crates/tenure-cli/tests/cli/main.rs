@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod claim;
+mod crash;
+mod disk;
 mod look;
 mod loss;
 mod pty;

@@ -36,7 +36,8 @@ fn translate(error: rusqlite::Error) -> Error {
         Some(ErrorCode::SystemIoFailure) => (ErrorKind::Store, "the disk failed"),
         _ => (ErrorKind::Store, "the embedded store failed"),
     };
-    Error::new(kind, message).because(error)
+    // Its own text has it all; the error beneath says the same again.
+    Error::new(kind, message).because(error.to_string())
 }
 
 /// A row that this version cannot read.

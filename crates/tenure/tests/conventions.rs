@@ -1,0 +1,84 @@
+//! What the sources promise of themselves.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
+    let mut found = Vec::new();
+    let mut folders = vec![root];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push((path.clone(), std::fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+/// The doc comment that stands right above a line.
+fn docs_above(source: &str, line: usize) -> String {
+    let lines: Vec<&str> = source.lines().collect();
+    let above = lines[..line].iter().rev().take_while(|line| {
+        let line = line.trim_start();
+        line.starts_with("///") || line.starts_with("#[")
+    });
+    above.copied().collect()
+}
+
+#[test]
+fn every_public_async_function_says_what_cancelling_does() {
+    let mut seen = 0;
+    for (path, source) in sources("") {
+        for (number, line) in source.lines().enumerate() {
+            let is_call = line.trim_start().starts_with("fn ") && line.contains("-> Call<") && line.ends_with(';');
+            if line.trim_start().starts_with("pub async fn ") || is_call {
+                seen += 1;
+                let docs = docs_above(&source, number);
+                assert!(docs.contains("# Cancel safety"), "{}:{}: {line}", path.display(), number + 1);
+            }
+        }
+    }
+    assert!(seen > 15, "{seen}");
+}
+
+#[test]
+fn layers_do_not_reach_upwards() {
+    let absent = |folder: &str, words: &[&str]| {
+        for (path, source) in sources(folder) {
+            for word in words {
+                assert!(!source.contains(word), "{} names {word}", path.display());
+            }
+        }
+    };
+    absent("machine", &["std::time::Instant", "SystemTime", "rand::", "tokio", "std::fs", "std::net", "crate::engine"]);
+    absent("engine", &["crate::backends"]);
+    absent("backends", &["crate::engine"]);
+    absent("", &["unsafe {", "unsafe fn"]);
+}
+
+#[test]
+fn futures_and_guards_go_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    fn is_send_sync<T: Send + Sync>() {}
+    is_send_sync::<tenure::Tenure>();
+    is_send_sync::<tenure::Lock>();
+    is_send_sync::<tenure::Guard>();
+    is_send_sync::<tenure::Session>();
+    is_send_sync::<tenure::Error>();
+    let _ = |lock: &tenure::Lock, guard: tenure::Guard, tenure: &tenure::Tenure| {
+        is_send(&lock.acquire());
+        is_send(&lock.try_acquire());
+        is_send(&lock.acquire_within(std::time::Duration::ZERO));
+        is_send(&guard.lost());
+        is_send(&guard.protect(async {}));
+        is_send(&guard.release());
+        is_send(&tenure.close());
+        is_send(&tenure.list(""));
+    };
+}
