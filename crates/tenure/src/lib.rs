@@ -43,6 +43,7 @@ mod connect;
 mod engine;
 mod error;
 pub mod fence;
+mod hash;
 pub mod machine;
 mod name;
 mod owner;
@@ -60,5 +61,5 @@ pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Ten
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
-pub use recipes::RwLock;
+pub use recipes::{MultiGuard, MultiLock, RwLock, Striped};
 pub use token::Token;

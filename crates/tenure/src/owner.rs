@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, ErrorKind};
+use crate::hash::fnv1a;
 use crate::name::Name;
 
 /// The longest owner given by a user, in characters.
@@ -109,11 +110,8 @@ impl ClaimId {
     ///
     /// FNV-1a with a final mix, over `owner`, a zero byte and `name` (neither can hold one).
     pub fn of(owner: &Owner, name: &Name) -> Self {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let owner = owner.to_string();
-        for byte in owner.bytes().chain([0]).chain(name.as_str().bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        let mut hash = fnv1a(owner.bytes().chain([0]).chain(name.as_str().bytes()));
         hash ^= hash >> 32;
         hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
         Self(hash ^ (hash >> 32))

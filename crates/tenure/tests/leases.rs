@@ -214,7 +214,8 @@ async fn a_lost_lease_is_never_put_back() {
     let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
     gate.set(Reply::Late);
     world.pass(TTL).await;
-    let next = world.client("b").lock("x").ttl(TTL).acquire().await.unwrap();
+    let lock = world.client("b").lock("x").ttl(TTL);
+    let next = now("the next holder", lock.acquire()).await.unwrap();
     // The renewals that were under way all this time are answered only now.
     gate.open();
     world.pass(TTL).await;

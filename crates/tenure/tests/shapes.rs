@@ -112,3 +112,41 @@ async fn a_claim_left_to_its_owner_is_renewed_and_released_by_it_alone() {
     assert!(!tenure.release_as("x", &owner).await.unwrap());
     assert!(tenure.inspect("x").await.unwrap().is_free());
 }
+
+#[tokio::test]
+async fn several_names_are_held_together_or_not_at_all() {
+    let world = World::new();
+    let tenure = world.client("a");
+    let one = world.client("b").lock("n").acquire().await.unwrap();
+    assert!(tenure.lock_all(["z", "n", "a"]).try_acquire().await.unwrap().is_none());
+    assert!(tenure.lock("a").try_acquire().await.unwrap().is_some(), "what was taken is given back");
+
+    let all = tenure.lock_all(["z", "n", "a", "z"]);
+    let mut waiting = Box::pin(all.acquire());
+    still_pending(waiting.as_mut()).await;
+    assert!(tenure.lock("z").try_acquire().await.unwrap().is_some(), "taken in order: not yet the last");
+    drop(one);
+    let held = now("all", waiting).await.unwrap();
+    let names: Vec<_> = held.guards().iter().map(|guard| guard.name().as_str()).collect();
+    assert_eq!(names, ["a", "n", "z"]);
+    world.client("admin").break_holders("n", None, "why").await.unwrap();
+    let (guard, _) = now("the loss", held.lost()).await;
+    assert_eq!(guard.name().as_str(), "n");
+    let error = held.protect(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!((error.kind(), error.name().unwrap().as_str()), (ErrorKind::Lost, "n"));
+    assert_eq!(held.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(tenure.list("").await.unwrap().is_empty(), "the others are released all the same");
+}
+
+#[tokio::test]
+async fn a_key_has_one_stripe() {
+    let world = World::new();
+    let (a, b) = (world.client("a").striped("cart", 8), world.client("b").striped("cart", 8));
+    let _held = a.of(42).acquire().await.unwrap();
+    assert!(b.of("42").try_acquire().await.unwrap().is_none());
+    let mut free = 0;
+    for key in 0..100 {
+        free += usize::from(b.of(key).try_acquire().await.unwrap().is_some());
+    }
+    assert!((70..100).contains(&free), "most keys have another stripe: {free}");
+}

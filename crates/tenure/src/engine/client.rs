@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{NameView, Shape};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
-use crate::recipes::RwLock;
+use crate::recipes::{MultiLock, RwLock, Striped};
 
 /// How many names one page of a listing asks for.
 const PAGE: usize = 256;
@@ -129,6 +129,17 @@ impl Tenure {
     /// A semaphore: holders of up to `permits` together. Takes one unless [`Lock::units`] says otherwise.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Lock {
         Lock::new(&self.core, name.as_ref(), Shape::Permits { units: 1, of: permits }, None)
+    }
+
+    /// Several mutexes, held together or not at all, without deadlock among those who do the same.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(names, |name| self.lock(name))
+    }
+
+    /// A fixed number of mutexes (at least one), `NAME/0` and so on, for any number of keys.
+    pub fn striped(&self, name: impl AsRef<str>, stripes: u32) -> Striped {
+        let stripe = |number| self.lock(format!("{}/{number}", name.as_ref()));
+        Striped::new((0..stripes.max(1)).map(stripe).collect())
     }
 
     /// A session: one new owner for several claims, so that locks re-enter.

@@ -8,6 +8,7 @@ use super::core::Core;
 use super::guard::Guard;
 use super::pending::{Pending, Wait, Won};
 use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
+use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
 use crate::machine::Shape;
 use crate::name::Name;
@@ -62,6 +63,10 @@ impl Lock {
 
     fn plan_mut(&mut self) -> &mut Plan {
         Arc::make_mut(&mut self.plan)
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.core.clock.now()
     }
 
     /// How long the lock outlives a holder that died: 100 ms to 24 h, 10 s by default. The watchdog renews

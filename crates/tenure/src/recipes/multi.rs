@@ -1,0 +1,181 @@
+//! Several names at once, or none of them.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::engine::{Guard, Lock};
+use crate::error::{Error, Loss, Result};
+
+/// Several names, held together or not at all. Made by [`Tenure::lock_all`](crate::Tenure::lock_all).
+///
+/// The names are taken one after another in byte order, each once, so that two programs that want the same
+/// names in another order cannot block each other. What was taken is released if the rest cannot be.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+/// let tenure = tenure::Tenure::connect("memory:").await?;
+/// let both = tenure.lock_all(["account/7", "account/3"]).acquire().await?;
+/// assert!(tenure.lock("account/3").try_acquire().await?.is_none());
+/// both.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct MultiLock {
+    locks: Vec<Lock>,
+}
+
+/// Several locks that are held. Dropping it releases them all.
+#[derive(Debug)]
+#[must_use = "dropping a guard releases the locks at once"]
+#[clippy::has_significant_drop]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiLock {
+    pub(crate) fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>, lock: impl Fn(&str) -> Lock) -> Self {
+        let names: BTreeSet<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        Self { locks: names.iter().map(|name| lock(name)).collect() }
+    }
+
+    /// Sets an option of every lock: `lock_all(names).each(|lock| lock.ttl(minute))`.
+    pub fn each(mut self, option: impl Fn(Lock) -> Lock) -> Self {
+        self.locks = self.locks.into_iter().map(option).collect();
+        self
+    }
+
+    /// Waits for all, for ever.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]; nothing is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling releases what was taken and loses the place in the queue of the name that was waited for.
+    pub async fn acquire(&self) -> Result<MultiGuard> {
+        let mut guards = Vec::with_capacity(self.locks.len());
+        for lock in &self.locks {
+            guards.push(lock.acquire().await?);
+        }
+        Ok(MultiGuard { guards })
+    }
+
+    /// Waits for all, at most this long in all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire_within`]; nothing is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling releases what was taken and loses the place in the queue of the name that was waited for.
+    pub async fn acquire_within(&self, limit: Duration) -> Result<MultiGuard> {
+        let mut until = None;
+        let mut guards = Vec::with_capacity(self.locks.len());
+        for lock in &self.locks {
+            let until = *until.get_or_insert_with(|| lock.now() + limit);
+            guards.push(lock.acquire_within(until.since(lock.now())).await?);
+        }
+        Ok(MultiGuard { guards })
+    }
+
+    /// Takes all if all are free; `None`, and nothing held, if one is not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`]; nothing is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: what was taken is released in the background, or by its ttl.
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
+        let mut guards = Vec::with_capacity(self.locks.len());
+        for lock in &self.locks {
+            match lock.try_acquire().await? {
+                Some(guard) => guards.push(guard),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(MultiGuard { guards }))
+    }
+}
+
+impl MultiGuard {
+    /// The guards, in byte order of their names: each has its own token.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Whether every lease can be trusted now.
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(Guard::is_held)
+    }
+
+    /// Resolves when the first of the leases is lost, with that one and the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a later call resolves at once if a lease was lost meanwhile.
+    pub async fn lost(&self) -> (&Guard, Loss) {
+        let watch = |guard| -> (&Guard, Pin<Box<dyn Future<Output = Loss> + Send + '_>>) {
+            (guard, Box::pin(Guard::lost(guard)))
+        };
+        let mut watched: Vec<_> = self.guards.iter().map(watch).collect();
+        poll_fn(|cx| {
+            for (guard, lost) in &mut watched {
+                if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
+                    return Poll::Ready((*guard, loss));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Runs `work` under all leases and drops it the moment one of them is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as [`Guard::protect`], naming the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling drops `work` where it stands; the locks stay held.
+    pub async fn protect<W: Future>(&self, work: W) -> Result<W::Output> {
+        let mut lost = std::pin::pin!(self.lost());
+        let mut work = std::pin::pin!(work);
+        let output = poll_fn(|cx| {
+            if let Poll::Ready((guard, loss)) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(Error::lost(guard.name(), loss)));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await?;
+        match self.guards.iter().find(|guard| !guard.is_held()) {
+            Some(guard) => Err(Error::lost(guard.name(), Loss::Expired)),
+            None => Ok(output),
+        }
+    }
+
+    /// Releases all, in the reverse order, and waits for the store's answers.
+    ///
+    /// # Errors
+    ///
+    /// The first failure, as [`Guard::release`]; the others are released all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once called, all are released in the background if this future is dropped.
+    pub async fn release(mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        while let Some(guard) = self.guards.pop() {
+            outcome = outcome.and(guard.release().await);
+        }
+        outcome
+    }
+}
