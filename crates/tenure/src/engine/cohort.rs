@@ -17,13 +17,15 @@ use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::core::Core;
+use super::explain;
 use super::guard::Guard;
 use super::lease;
 use super::live::LiveClaim;
 use super::pending::{Pending, Wait, Won};
 use super::plan::Plan;
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind, Holder, Result, Step};
+use crate::error::{Error, Result};
+use crate::machine::Place;
 use crate::name::Name;
 use crate::owner::ClaimId;
 use crate::token::Token;
@@ -141,14 +143,10 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
 
 fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
     let now = core.clock.now();
-    let waited = now.since(started.unwrap_or(now));
-    let message = format!("not acquired within {} ms", waited.as_millis());
-    let holder = Holder { label: core.label.to_string(), expires_in: Duration::ZERO, ahead: 1 };
-    Error::new(ErrorKind::Timeout, message)
-        .at(Step::Acquire)
-        .about(&plan.name)
-        .in_store(core.backend.url())
-        .held_by(Some(holder))
+    let ahead = core.cohorts.ahead(&plan.name);
+    // Held by a task of this very process, as far as is known here.
+    let place = Place { ahead, waiters_ahead: ahead, holder: core.label.clone(), holder_expires_in: Duration::ZERO };
+    explain::timed_out(core, plan, now.since(started.unwrap_or(now)), Some(&place))
 }
 
 impl Leader {
@@ -191,6 +189,11 @@ impl Cohorts {
     fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Cohort, RandomState>> {
         let index = usize::try_from(self.hasher.hash_one(name) >> 32).unwrap_or(0) % SHARDS;
         super::unpoisoned(self.shards[index].lock())
+    }
+
+    /// How many local tasks stand before one that gives up now, the holder included.
+    fn ahead(&self, name: &Name) -> usize {
+        self.shard(name).get(name).map_or(1, |cohort| cohort.waiters.len() + 1)
     }
 
     fn join(&self, core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Joined {

@@ -3,10 +3,12 @@
 //! A claim's way: [`lock`] plans it, [`cohort`] or [`pending`] drives it to the grant, [`guard`] holds it,
 //! [`watchdog`] renews it out of the [`registry`], and whoever leaves early leaves an errand in [`core`].
 
+mod cleanup;
 mod client;
 mod cohort;
 mod core;
 mod detach;
+mod explain;
 mod guard;
 mod lease;
 mod live;

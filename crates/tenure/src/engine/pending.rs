@@ -7,16 +7,18 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::core::{Core, no_answer, release};
+use super::cleanup::{Stage, clean_up, ending};
+use super::core::{Core, no_answer};
 use super::detach::Detach;
+use super::explain;
 use super::lease;
 use super::live::{LiveClaim, Phase};
 use super::plan::Plan;
 use super::watchdog::next_ask;
-use crate::backend::{Answer, Block, Call, Claimed, RenewRequest, Renewed};
+use crate::backend::{Answer, Block, Claimed, RenewRequest, Renewed};
 use crate::clock::Moment;
-use crate::error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
-use crate::machine::{Grant, Place, Refusal};
+use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
+use crate::machine::{Grant, Place};
 use crate::token::Token;
 
 /// How long a store may be out of reach before a claim that it never answered fails.
@@ -70,17 +72,6 @@ pub(crate) struct Pending {
 pub(crate) struct Won {
     pub(crate) claim: Arc<LiveClaim>,
     pub(crate) grant: Grant,
-}
-
-enum Stage {
-    /// The claim is to be asked for, or being asked for.
-    Asking(Option<Call<Answer<Claimed>>>),
-    /// The store has it.
-    Answered,
-    /// `held` asks for its next block of tokens; `claim` is the next one's, should it be moved.
-    Block { held: Arc<LiveClaim>, block_end: Token, call: Option<Call<Answer<Block>>> },
-    /// Granted, refused, or handed to the background: nothing to clean up.
-    Over,
 }
 
 impl Pending {
@@ -193,7 +184,7 @@ impl Pending {
             Some(Ok(Answer { value: Claimed::Refused(refusal), .. })) => {
                 self.stage = Stage::Over;
                 self.core.registry.remove(&self.claim);
-                Err(self.explain(&refusal))
+                Err(explain::refused(&self.core, &self.plan, &refusal))
             }
             Some(Err(error)) => self.try_again(wait, error).await.map(|()| true),
             None => self.try_again(wait, no_answer()).await.map(|()| true),
@@ -338,6 +329,11 @@ impl Pending {
         Ok(())
     }
 
+    fn timed_out(&self) -> Error {
+        let waited = self.core.clock.now().since(self.started());
+        explain::timed_out(&self.core, &self.plan, waited, self.last_place.as_ref())
+    }
+
     fn started(&self) -> Moment {
         *self.started.get_or_init(|| self.core.clock.now())
     }
@@ -367,38 +363,6 @@ impl Pending {
             self.core.within(|| Some(self.core.clock.now() + WITHDRAWAL_MAX), ending).await;
         }
     }
-
-    pub(crate) fn timed_out(&self) -> Error {
-        let holder = self.last_place.as_ref().map(holder);
-        let waited = self.core.clock.now().since(self.started());
-        Error::new(ErrorKind::Timeout, format!("not acquired within {}", rounded(waited)))
-            .at(Step::Acquire)
-            .about(&self.plan.name)
-            .in_store(self.core.backend.url())
-            .held_by(holder)
-    }
-
-    fn explain(&self, refusal: &Refusal) -> Error {
-        let message = match refusal {
-            Refusal::Mixed { live, asked } => {
-                format!(
-                    "in use with another shape: {live} now, {asked} asked for; wait until it is free, or use one shape"
-                )
-            }
-            Refusal::Upgrade => {
-                "this owner holds it shared and asks for it exclusively: release the shared lock first".to_owned()
-            }
-            Refusal::PermitsWithinPermits => {
-                "this owner holds permits of it and asks for more: take all it needs at once".to_owned()
-            }
-            Refusal::NotHeld => {
-                "this owner does not hold it with that token, so there is nothing to re-enter".to_owned()
-            }
-            Refusal::Units { asked } => format!("{asked} cannot be taken"),
-        };
-        let kind = if *refusal == Refusal::NotHeld { ErrorKind::NotHeld } else { ErrorKind::Conflict };
-        Error::new(kind, message).at(Step::Acquire).about(&self.plan.name).in_store(self.core.backend.url())
-    }
 }
 
 /// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
@@ -422,16 +386,6 @@ fn call_limit(
     }
 }
 
-/// A duration as people say it.
-fn rounded(duration: Duration) -> String {
-    let ms = duration.as_millis();
-    if ms < 10_000 { format!("{ms} ms") } else { format!("{} s", duration.as_secs()) }
-}
-
-pub(crate) fn holder(place: &Place) -> Holder {
-    Holder { label: place.holder.to_string(), expires_in: place.holder_expires_in, ahead: place.ahead }
-}
-
 /// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.
 fn register(core: &Arc<Core>, plan: &Plan) -> Arc<LiveClaim> {
     let (id, owner) = plan.new_id();
@@ -444,58 +398,5 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         clean_up(&self.core, &self.plan, &self.claim, stage, self.sent);
-    }
-}
-
-/// Ends in the background what the store may have of a claim that was given up.
-fn clean_up(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, sent: bool) {
-    if let Some(ending) = ending(core, plan, claim, stage, sent) {
-        core.errand(ending);
-    }
-}
-
-type Ending = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The work of ending a claim that was given up, if there is any. A request under way is awaited first:
-/// a release that overtakes it would leave the claim behind until its ttl.
-fn ending(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, sent: bool) -> Option<Ending> {
-    if matches!(stage, Stage::Over) {
-        return None;
-    }
-    core.registry.remove(claim);
-    let ttl = plan.ttl;
-    let (core, claim, repeatable) = (core.clone(), claim.clone(), plan.repeatable);
-    match stage {
-        Stage::Over => None,
-        Stage::Asking(None) if !sent => None,
-        Stage::Asking(call) => Some(Box::pin(async move {
-            let mut number = claim.number();
-            if let Some(call) = call
-                && let Some(Ok(answer)) = core.within(|| Some(core.clock.now() + ttl), call).await
-            {
-                match answer.value {
-                    Claimed::Stands(standing) => number = Some(standing.number),
-                    Claimed::Busy(_) | Claimed::Refused(_) => return,
-                }
-            }
-            // An id that is used again is ended only by its number; if that is not known, by its ttl.
-            if !repeatable || number.is_some() {
-                drop(release(core.clone(), claim.name.clone(), claim.id, number, ttl).await);
-            }
-        })),
-        Stage::Answered => Some(Box::pin(async move {
-            drop(release(core, claim.name.clone(), claim.id, claim.number(), ttl).await);
-        })),
-        Stage::Block { held, call, .. } => Some(Box::pin(async move {
-            core.registry.remove(&held);
-            let asked = sent;
-            if let Some(call) = call {
-                let _ = core.within(|| Some(core.clock.now() + ttl), call).await;
-            }
-            drop(release(core.clone(), held.name.clone(), held.id, held.number(), ttl).await);
-            if asked {
-                drop(release(core, claim.name.clone(), claim.id, None, ttl).await);
-            }
-        })),
     }
 }
