@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{duration, help};
 
-/// Locks for programs on many machines: flock for a cluster
+/// Locks between processes: flock that says when a lock is lost
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, after_help = help::SHORT, after_long_help = help::TOP, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -16,6 +17,59 @@ pub(crate) struct Cli {
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the command line. A name that begins with `-` stands between two `--`, for the first ends the options:
+    /// `run -- -x -- COMMAND`.
+    pub(crate) fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        if let Some(option) = without_value(arguments) {
+            let message =
+                format!("a value is required for '{option}' (one that begins with -- is written as {option}=VALUE)\n");
+            return Err(clap::Error::raw(ErrorKind::InvalidValue, message));
+        }
+        let refused = match Self::try_parse_from(arguments) {
+            Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => error,
+            outcome => return outcome,
+        };
+        let Some((name, rest)) = without_dashed_name(arguments) else { return Err(refused) };
+        // What is wrong with the rest is wrong either way.
+        let mut cli = Self::try_parse_from(rest)?;
+        match &mut cli.command {
+            Command::Run(run) => run.name = name,
+            _ => return Err(refused),
+        }
+        Ok(cli)
+    }
+}
+
+/// The first option that takes any text and is followed by another option: `--owner $UNSET --no-wait` would otherwise
+/// claim for the owner `--no-wait`, and wait.
+fn without_value(arguments: &[OsString]) -> Option<&'static str> {
+    let options = arguments.split(|argument| argument == "--").next()?.len();
+    arguments.iter().take(options).zip(arguments.iter().skip(1)).find_map(|(option, value)| {
+        let option = ["--owner", "--label", "--reason"].into_iter().find(|text| option == text)?;
+        value.to_str().is_some_and(|value| value.starts_with("--")).then_some(option)
+    })
+}
+
+/// Whether errors are to be told as JSON, as far as can be seen of arguments that make no sense.
+pub(crate) fn asks_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+/// The name of `OPTIONS -- NAME -- COMMAND`, and the arguments with a place-holder for it among the options.
+fn without_dashed_name(arguments: &[OsString]) -> Option<(String, Vec<OsString>)> {
+    let first = arguments.iter().position(|argument| argument == "--")?;
+    let name = arguments.get(first + 1)?.to_str().filter(|name| name.starts_with('-'))?;
+    let command = arguments.get(first + 2..).filter(|rest| rest.first().is_some_and(|next| next == "--"))?;
+    let options = arguments.get(..first)?.iter().cloned();
+    Some((name.to_owned(), options.chain(["NAME".into()]).chain(command.iter().cloned()).collect()))
+}
+
+fn permits(text: &str) -> Result<u32, String> {
+    let permits = text.parse().ok().filter(|permits| *permits > 0);
+    permits.ok_or_else(|| format!("N is a whole number from 1 to {}", u32::MAX))
 }
 
 /// What every command takes.
@@ -64,7 +118,7 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Waiting {
     /// Wait at most this long; for ever if not given
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "no_wait")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: exit 75 if somebody else holds it
     #[arg(long)]
@@ -77,7 +131,7 @@ pub(crate) struct Run {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// How long the lock outlives a machine that died; renewed every third of it
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl, default_value = "10s")]
     pub(crate) ttl: Duration,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
@@ -85,13 +139,13 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
     /// Let N runs of this name hold it together; all must say the same N
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = permits)]
     pub(crate) permits: Option<u32>,
     /// From SIGTERM to SIGKILL when the lease is lost [default: a fifth of the ttl, at most 5s]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
     /// What others see of the holder [default: host:pid and the command's name]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) label: Option<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -104,15 +158,15 @@ pub(crate) struct Acquire {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// How long it is yours without a renewal
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl, default_value = "30s")]
     pub(crate) ttl: Duration,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
     /// Who claims: 1 to 128 visible ASCII characters; the same again repeats the attempt [default: random]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) owner: Option<String>,
     /// What others see of the holder [default: host and pid of the caller]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) label: Option<String>,
 }
 
@@ -122,10 +176,10 @@ pub(crate) struct Renew {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The owner that acquire printed
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) owner: String,
     /// For how long; a shorter one than it has keeps the longer [default: as acquired]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_ttl)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
     pub(crate) ttl: Option<Duration>,
 }
 
@@ -135,7 +189,7 @@ pub(crate) struct Release {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// The owner that acquire printed
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) owner: String,
 }
 
@@ -162,10 +216,10 @@ pub(crate) struct Break {
     #[arg(long)]
     pub(crate) yes: bool,
     /// End only this owner's claims
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub(crate) owner: Option<String>,
     /// Why: the evicted holder is told
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, allow_hyphen_values = true, default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
 }
 
@@ -202,6 +256,25 @@ mod tests {
             assert_eq!(run.name, "x");
             assert_eq!(run.ttl, Duration::from_secs(5));
             assert_eq!(run.command, ["cmd", "--ttl"]);
+        }
+    }
+
+    #[test]
+    fn a_name_may_begin_with_a_dash_between_two_double_dashes() {
+        let read = |line: &[&str]| Cli::read(&line.iter().map(OsString::from).collect::<Vec<_>>());
+        for (line, name, command) in [
+            (&["tenure", "run", "--ttl", "5s", "--", "-x", "--", "cmd", "--", "y"][..], "-x", &["cmd", "--", "y"][..]),
+            (&["tenure", "run", "x", "--", "-y", "--", "z"], "x", &["-y", "--", "z"]),
+            (&["tenure", "run", "--", "--", "--", "cmd"], "--", &["cmd"]),
+        ] {
+            let Command::Run(run) = read(line).unwrap().command else { panic!("not run") };
+            assert_eq!(
+                (run.name.as_str(), run.command.as_slice()),
+                (name, command.iter().map(OsString::from).collect::<Vec<_>>().as_slice())
+            );
+        }
+        for line in [&["tenure", "run", "--", "-x", "cmd"][..], &["tenure", "run", "--", "-x", "--"]] {
+            assert_eq!(read(line).unwrap_err().kind(), ErrorKind::MissingRequiredArgument, "{line:?}");
         }
     }
 }

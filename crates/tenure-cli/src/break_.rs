@@ -1,7 +1,7 @@
 //! `break`: ends other holders' claims.
 
 use serde::Serialize;
-use tenure::machine::HolderView;
+use tenure::machine::{HolderView, NameView};
 use tenure::{Name, Owner};
 
 use crate::args::Break;
@@ -25,14 +25,13 @@ pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, F
         let view = store.ask(tenure.inspect(name.as_str())).await?;
         let chosen = |holder: &&HolderView| owner.is_none() || holder.owner == owner;
         let holders: Vec<String> = view.holders.iter().filter(chosen).map(describe).collect();
-        let message = if holders.is_empty() {
-            format!("{name}: nothing to break: nobody holds it now")
-        } else {
-            format!("{name}: this would end {}", holders.join(" and "))
-        };
+        if holders.is_empty() {
+            return Err(Failure::usage(format!("{name}: nothing to break: {}", nobody(&view, owner.as_ref()))));
+        }
+        let message = format!("{name}: this would end {}", holders.join(" and "));
         return Err(Failure::usage(message).hint("add --yes to end them"));
     }
-    let broken = store.ask(tenure.break_holders(name.as_str(), owner, &args.reason)).await?;
+    let broken = store.ask(tenure.break_holders(name.as_str(), owner.clone(), &args.reason)).await?;
     if json {
         output::print_json(&Broken { broken })?;
     } else if broken > 0 {
@@ -44,7 +43,16 @@ pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, F
     if json {
         return Ok(Exit::Nothing);
     }
-    Err(Failure::new(Exit::Nothing, format!("{name}: nobody holds it")))
+    let view = store.ask(tenure.inspect(name.as_str())).await?;
+    Err(Failure::new(Exit::Nothing, format!("{name}: {}", nobody(&view, owner.as_ref()))))
+}
+
+/// Why there is nothing to end.
+fn nobody(view: &NameView, owner: Option<&Owner>) -> String {
+    match owner {
+        Some(owner) if !view.holders.is_empty() => format!("the owner {owner} holds nothing there"),
+        _ => "nobody holds it".to_owned(),
+    }
 }
 
 fn describe(holder: &HolderView) -> String {

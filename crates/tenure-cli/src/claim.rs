@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tenure::{Lease, Name, Owner, Tenure, Token};
+use tenure::{Error, ErrorKind, Lease, Loss, Name, Owner, Tenure, Token};
 
 use crate::args::{Acquire, Release, Renew};
 use crate::exit::Exit;
@@ -12,7 +12,7 @@ use crate::label;
 use crate::output;
 use crate::signals::Signals;
 use crate::store::Store;
-use crate::wait::{Wait, interrupted};
+use crate::wait::{FAREWELL, Unfinished, Wait, give_up, interrupted};
 use crate::waiting;
 
 /// What `acquire` and `renew` print.
@@ -33,10 +33,11 @@ fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(crate) async fn acquire(args: Acquire, store: Store) -> Result<Exit, Failure> {
+pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = args.owner.map_or_else(|| Ok(Owner::random()), Owner::new)?;
     let wait = Wait::of(args.waiting.wait, args.waiting.no_wait);
+    store.warn_if_alone(json);
     let mut signals = Signals::listen()?;
     let started = Instant::now();
     let label = args.label.unwrap_or_else(label::of_caller);
@@ -46,9 +47,15 @@ pub(crate) async fn acquire(args: Acquire, store: Store) -> Result<Exit, Failure
     };
     let lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
     let acquiring = wait.acquire(started, &tenure, &name, &lock);
-    let guard = tokio::select! {
-        acquired = waiting::shown(&tenure, &name, &owner, acquiring) => acquired?,
-        signal = signals.next() => return Err(give_up(&tenure, &name, signal).await),
+    let acquired = tokio::select! {
+        acquired = waiting::shown(&tenure, &name, &owner, acquiring) => {
+            acquired.map_err(|error| Unfinished::Failed(error.into()))
+        }
+        signal = signals.next() => Err(Unfinished::Interrupted(signal)),
+    };
+    let guard = match acquired {
+        Ok(guard) => guard,
+        Err(unfinished) => return Err(give_up(&tenure, &name, &mut signals, unfinished).await),
     };
     let claim =
         Claim { name: guard.name(), owner: guard.owner(), token: guard.token(), expires_in_ms: ms(guard.remaining()) };
@@ -56,24 +63,25 @@ pub(crate) async fn acquire(args: Acquire, store: Store) -> Result<Exit, Failure
     // Told first, left second: a claim that could not be told of is nobody's, and ends with the guard.
     if let Err(failure) = output::deliver(line.as_bytes()) {
         drop(guard);
-        tenure.close().await?;
+        let _ = signals.allow(FAREWELL, tenure.close()).await;
         return Err(failure);
     }
     guard.leave();
     Ok(Exit::Done)
 }
 
-/// Ends what a dropped attempt left in the store, then says why.
-async fn give_up(tenure: &Tenure, name: &Name, signal: i32) -> Failure {
-    let _ = tokio::time::timeout(crate::store::PATIENCE, tenure.close()).await;
-    interrupted(name, signal)
-}
-
 pub(crate) async fn renew(args: Renew, store: Store) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
     let tenure = store.connect(&label::of_caller(), Wait::Forever).await?;
-    let lease: Lease = store.ask(tenure.renew_as(name.as_str(), &owner, args.ttl)).await?;
+    let renewed = store.ask(async { Ok(tenure.renew_as(name.as_str(), &owner, args.ttl).await) }).await?;
+    let lease: Lease = match renewed {
+        Ok(lease) => lease,
+        Err(error) if is_gone(&error) && holds_otherwise(&store, &tenure, &name, &owner).await => {
+            return Err(not_a_scripts(Exit::Lost, &name, &owner));
+        }
+        Err(error) => return Err(error.into()),
+    };
     output::print_json(&Claim {
         name: &lease.name,
         owner: &lease.owner,
@@ -94,6 +102,27 @@ pub(crate) async fn release(args: Release, store: Store, json: bool) -> Result<E
     match released {
         true => Ok(Exit::Done),
         false if json => Ok(Exit::Nothing),
+        false if holds_otherwise(&store, &tenure, &name, &owner).await => {
+            Err(not_a_scripts(Exit::Nothing, &name, &owner))
+        }
         false => Err(Failure::new(Exit::Nothing, format!("{name}: the owner {owner} holds nothing there"))),
     }
+}
+
+fn is_gone(error: &Error) -> bool {
+    error.kind() == ErrorKind::Lost && matches!(error.loss(), Some(Loss::Gone))
+}
+
+/// Whether the owner has a claim that is not of `acquire`: a run's, or a program's. For the message alone.
+async fn holds_otherwise(store: &Store, tenure: &Tenure, name: &Name, owner: &Owner) -> bool {
+    let Ok(view) = store.ask(tenure.inspect(name.as_str())).await else { return false };
+    let holders = view.holders.iter().map(|holder| &holder.owner);
+    holders.chain(view.waiters.iter().map(|waiter| &waiter.owner)).flatten().any(|other| other == owner)
+}
+
+fn not_a_scripts(exit: Exit, name: &Name, owner: &Owner) -> Failure {
+    let message = format!(
+        "{name}: the owner {owner} holds it through `tenure run` (or a program), which renews and releases it itself"
+    );
+    Failure::new(exit, message)
 }

@@ -4,26 +4,36 @@ use std::time::Duration;
 
 use tenure::{TTL_MAX, TTL_MIN};
 
+const EXAMPLES: &str = "500ms, 30s or 1m";
+
 /// Reads `30s`, `500ms`, `1m 30s`. A bare number is refused: seconds to one, milliseconds to another.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let bare = text.trim();
     if !bare.is_empty() && bare.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(format!("a duration needs a unit, such as {bare}s, {bare}ms or {bare}m"));
     }
-    humantime::parse_duration(bare).map_err(|error| format!("{error}; write it as 500ms, 30s or 1m"))
+    humantime::parse_duration(bare).map_err(|_| format!("write a duration as {EXAMPLES}"))
 }
 
 /// Reads a ttl.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
-    let ttl = parse(text)?;
-    if (TTL_MIN..=TTL_MAX).contains(&ttl) {
-        return Ok(ttl);
-    }
-    Err(format!("a ttl is {} to {}", humantime::format_duration(TTL_MIN), hours(TTL_MAX)))
+    let range = || format!("a ttl is {} to {}", humantime::format_duration(TTL_MIN), hours(TTL_MAX));
+    let ttl = parse(text).map_err(|problem| format!("{problem}; {}", range()))?;
+    if (TTL_MIN..=TTL_MAX).contains(&ttl) { Ok(ttl) } else { Err(range()) }
 }
 
 fn hours(duration: Duration) -> String {
     format!("{}h", duration.as_secs() / 3600)
+}
+
+/// Shows a duration as it may be written.
+pub(crate) fn exact(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+/// Shows a limit as it may be written: in whole milliseconds, which are within it.
+pub(crate) fn limit(duration: Duration) -> String {
+    exact(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
 
 /// Shows a duration in at most two units, the way one says it.
@@ -61,6 +71,21 @@ mod tests {
             assert_eq!(parse_ttl(bad).unwrap_err(), "a ttl is 100ms to 24h", "{bad}");
         }
         assert!(parse_ttl("100ms").is_ok() && parse_ttl("24h").is_ok());
+    }
+
+    #[test]
+    fn what_is_no_duration_is_told_what_one_is() {
+        for bad in ["abc", "-5s", "10S", "5 parsecs", ""] {
+            assert_eq!(parse(bad).unwrap_err(), "write a duration as 500ms, 30s or 1m", "{bad}");
+            let problem = parse_ttl(bad).unwrap_err();
+            assert!(problem.ends_with("as 500ms, 30s or 1m; a ttl is 100ms to 24h"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn limits_are_shown_as_they_may_be_written() {
+        assert_eq!(limit(Duration::from_secs(10) / 3), "3s 333ms");
+        assert_eq!(exact(Duration::from_micros(3_333_500)), "3s 333ms 500us");
     }
 
     #[test]

@@ -4,7 +4,7 @@ pub(crate) const SHORT: &str = "`tenure COMMAND --help` has examples and exit co
 
 pub(crate) const TOP: &str = "\
 Examples:
-  tenure run nightly -- ./report.sh              one host of many runs it at a time
+  tenure run nightly -- ./report.sh              one of many runs it at a time
   tenure run deploy --wait 5m -- make deploy     wait five minutes for the turn, then give up
   tenure show nightly                            who holds it, who waits
 
@@ -40,6 +40,7 @@ Examples:
   tenure run cache --shared -- ./read-only-job     together with other --shared runs
   tenure run upload --permits 3 -- ./upload        three at a time
   tenure run db --ttl 30s --grace 5s -- ./migrate
+  tenure run -- -x -- ./job                        a name that begins with a dash
 
 Exit codes:
   the command's own, or 128+N if signal N ended it
@@ -61,7 +62,7 @@ Examples:
 
 Exit codes:
   64  bad value                    69   store not reached
-  75  somebody else holds it       143  SIGTERM while waiting";
+  75  somebody else holds it       143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const RENEW: &str = "\
 Prints what acquire prints; the token is null while the claim still waits.
@@ -70,14 +71,14 @@ Example:
   tenure renew backup --owner \"$owner\" --ttl 1m || exit     stop the work: it is no longer yours
 
 Exit codes:
-  69 store not reached    76 it is gone: it ran out, was released, or was broken";
+  64 bad value    69 store not reached    76 it is gone: it ran out, was released, or was broken";
 
 pub(crate) const RELEASE: &str = "\
 Example:
   tenure release backup --owner \"$owner\"
 
 Exit codes:
-  1 this owner holds nothing there    69 store not reached";
+  1 this owner holds nothing there    64 bad value    69 store not reached";
 
 pub(crate) const SHOW: &str = "\
 Examples:

@@ -22,7 +22,7 @@ pub(crate) fn of_person() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"]
         .into_iter()
         .find_map(|variable| std::env::var(variable).ok().filter(|user| !user.is_empty()));
-    user.map_or_else(host, |user| format!("{user}@{}", host()))
+    user.map_or_else(of_caller, |user| format!("{user}@{}", host()))
 }
 
 fn host() -> String {

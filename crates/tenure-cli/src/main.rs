@@ -1,4 +1,4 @@
-//! The `tenure` command: flock for a cluster.
+//! The `tenure` command: locks between processes.
 
 mod args;
 mod break_;
@@ -12,6 +12,7 @@ mod held;
 mod help;
 mod label;
 mod output;
+mod plain;
 mod run;
 mod show;
 mod signals;
@@ -19,10 +20,11 @@ mod store;
 mod wait;
 mod waiting;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Cli, Command};
 use exit::Exit;
@@ -38,9 +40,10 @@ fn main() -> ExitCode {
     if arguments.nth(1).is_some_and(|first| first == run::GUARD_COMMAND) {
         return run::guardian(arguments.collect()).into();
     }
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error).into(),
+        Err(error) => return refuse(&error, args::asks_for_json(&arguments)).into(),
     };
     let json = cli.common.json;
     match execute(cli) {
@@ -53,13 +56,25 @@ fn main() -> ExitCode {
 }
 
 /// Tells what the parser has to say: help on stdout, a refusal on stderr.
-fn refuse(error: &clap::Error) -> Exit {
+fn refuse(error: &clap::Error, json: bool) -> Exit {
     let text = error.render().to_string();
     if !error.use_stderr() {
         return output::print(text.as_bytes()).map_or_else(|failure| failure.exit, |()| Exit::Done);
     }
-    failure::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    match error.kind() {
+        _ if json => Failure::usage(first_paragraph(text)).tell(true),
+        // Not even one argument: the help is the answer.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => failure::write_lines(&format!("{text}\n")),
+        _ => failure::say_lines(text),
+    }
     Exit::Usage
+}
+
+/// What is wrong, without the advice and the usage that follow.
+fn first_paragraph(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ")
 }
 
 fn execute(cli: Cli) -> Result<Exit, Failure> {
@@ -70,7 +85,7 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
             let plan = run::Plan::new(args, store()?, common.json)?;
             on_runtime(run::run(plan))
         }
-        Command::Acquire(args) => on_runtime(claim::acquire(args, store()?)),
+        Command::Acquire(args) => on_runtime(claim::acquire(args, store()?, common.json)),
         Command::Renew(args) => on_runtime(claim::renew(args, store()?)),
         Command::Release(args) => on_runtime(claim::release(args, store()?, common.json)),
         Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),

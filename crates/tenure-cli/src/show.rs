@@ -10,6 +10,7 @@ use crate::args::{Ls, Show};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
+use crate::plain::plain;
 use crate::store::Store;
 use crate::wait::Wait;
 use crate::{duration, label};
@@ -35,7 +36,8 @@ pub(crate) async fn list(args: Ls, store: Store, json: bool) -> Result<Exit, Fai
     if json {
         output::print_json(&views)?;
     } else if views.is_empty() {
-        crate::failure::say(format_args!("no names in use in {}", store.shown()));
+        let which = if args.prefix.is_empty() { String::new() } else { format!(" that begin with {:?}", args.prefix) };
+        crate::failure::say(format_args!("no names in use{which} in {}", store.shown()));
     } else {
         output::print(overview(&views).as_bytes())?;
     }
@@ -45,9 +47,9 @@ pub(crate) async fn list(args: Ls, store: Store, json: bool) -> Result<Exit, Fai
 /// A name in full: a line on its state, then its holders and its waiters.
 fn describe(view: &NameView) -> String {
     if view.is_free() {
-        return format!("{} is free\n", view.name);
+        return format!("{} is free\n", plain(view.name.as_str()));
     }
-    let mut text = format!("{} is {}\n", view.name, state(view));
+    let mut text = format!("{} is {}\n", plain(view.name.as_str()), state(view));
     if !view.holders.is_empty() {
         let mut holders = table(["HOLDER", "TOKEN", "UNITS", "HELD", "EXPIRES IN", "OWNER"]);
         for holder in &view.holders {
@@ -90,7 +92,7 @@ fn overview(views: &[NameView]) -> String {
             holder.push_str(&format!(" and {more} more"));
         }
         names.add_row([
-            view.name.to_string(),
+            plain(view.name.as_str()),
             state(view),
             holder,
             time(first.and_then(|holder| holder.held)),
@@ -114,7 +116,7 @@ fn state(view: &NameView) -> String {
 }
 
 fn shown(value: Option<&impl ToString>) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string)
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| plain(&value.to_string()))
 }
 
 fn time(duration: Option<Duration>) -> String {

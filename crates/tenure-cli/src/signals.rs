@@ -1,12 +1,19 @@
 //! The signals that ask `tenure` to end.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// What a wait still has when a signal asks us to end, or when it matters little: a store that is well answers in it.
+/// A signal to all of a service comes to us just when the command has ended of it, and the lock shall be free then.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(200);
 
 /// The signals that end or stop a process which does not expect them, but for SIGKILL, SIGSTOP, SIGPIPE (ignored in
 /// every Rust program) and those of a fault of its own.
@@ -58,6 +65,17 @@ impl Signals {
         })
         .await
     }
+
+    /// Awaits `work` for at most `limit`, and no longer than [`AT_ONCE`] after a signal. `None` if that was too short.
+    pub(crate) async fn allow<T>(&mut self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = timeout(limit, &mut work) => return done.ok(),
+            _ = self.next() => {}
+        }
+        timeout(AT_ONCE.min(limit), work).await.ok()
+    }
 }
 
 /// Handlers that do nothing, for every signal that would otherwise end or stop the process. A program that is executed
@@ -85,4 +103,24 @@ fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn a_signal_ends_a_wait_that_a_limit_would_not() {
+        let mut signals = Signals::listen().unwrap();
+        let waited = timeout(HOUR / 60, async {
+            assert_eq!(signals.allow(Duration::from_millis(1), pending::<()>()).await, None);
+            assert_eq!(signals.allow(HOUR, async { 7 }).await, Some(7));
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+            assert_eq!(signals.allow(HOUR, pending::<()>()).await, None);
+        });
+        assert!(waited.await.is_ok());
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::{ErrorKind, Tenure};
 
 use crate::env;
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::wait::Wait;
 
 /// How long a store may be out of reach where no `--wait` says so.
@@ -17,16 +17,29 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Store {
     url: String,
+    /// Whether `$TENURE_URL` named it.
+    from_env: bool,
 }
 
 impl Store {
     /// `--on`, else `$TENURE_URL`, else the embedded store. Nothing is opened.
     pub(crate) fn resolve(on: Option<&str>) -> Result<Self, Failure> {
-        let url = match on {
-            Some(url) => url.to_owned(),
-            None => env::text(env::URL)?.unwrap_or_else(|| "sqlite:".to_owned()),
-        };
-        Ok(Self { url: complete(&url)? })
+        let set = if on.is_none() { env::text(env::URL)? } else { None };
+        let store = Self { url: on.or(set.as_deref()).unwrap_or("sqlite:").to_owned(), from_env: set.is_some() };
+        let url = complete(&store.url).map_err(|failure| store.at_fault(failure))?;
+        Ok(Self { url, ..store })
+    }
+
+    /// A failure of this store, which says where its URL came from if it was not on the command line.
+    fn at_fault(&self, failure: Failure) -> Failure {
+        if self.from_env { failure.of_source(&format!("${}", env::URL)) } else { failure }
+    }
+
+    /// Warns whoever would take a lock here that it excludes nobody.
+    pub(crate) fn warn_if_alone(&self, json: bool) {
+        if self.url.starts_with("memory:") {
+            warn("the store memory: is this process's own: the lock excludes nobody", json);
+        }
     }
 
     /// The URL as another process needs it: with the password, sqlite paths absolute.
@@ -56,7 +69,7 @@ impl Store {
             };
             let again = error.kind() == ErrorKind::Unavailable && wait != Wait::No;
             if !again || started.elapsed() + RETRY_PAUSE >= patience {
-                return Err(error.into());
+                return Err(self.at_fault(error.into()));
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }

@@ -7,11 +7,16 @@ use tenure::{Error, ErrorKind, Guard, Lock, Name, Tenure};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::Signals;
 
 /// What a wait is given that was over before the store was reached: time to ask once, for the lock may be free.
 const ONE_TRY: Duration = Duration::from_millis(1);
 /// How long it may take to find out who is in the way, for the message alone.
 const CURIOSITY: Duration = Duration::from_secs(1);
+/// How long the store may take to confirm that a failed attempt was cleaned up; it has just failed to answer.
+const CLEAN_UP_FAILED: Duration = Duration::from_secs(1);
+/// How long the store may take to confirm the last thing a command asks of it. What it does not ends with its ttl.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How long an acquire waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +92,32 @@ async fn busy(tenure: &Tenure, name: &Name) -> String {
     )
 }
 
+/// Why an attempt ended without the lock.
+pub(crate) enum Unfinished {
+    Failed(Failure),
+    /// By this signal.
+    Interrupted(i32),
+}
+
+/// Ends what an attempt, dropped before, has left in the store, and says why it ended.
+pub(crate) async fn give_up(tenure: &Tenure, name: &Name, signals: &mut Signals, why: Unfinished) -> Failure {
+    let limit = match why {
+        Unfinished::Failed(_) => CLEAN_UP_FAILED,
+        Unfinished::Interrupted(_) => FAREWELL,
+    };
+    let ended = matches!(signals.allow(limit, tenure.close()).await, Some(Ok(())));
+    match why {
+        Unfinished::Failed(failure) => failure,
+        Unfinished::Interrupted(signal) if ended => interrupted(name, signal).and("the claim was ended"),
+        Unfinished::Interrupted(signal) => {
+            interrupted(name, signal).and("the store did not answer, so the claim ends with its ttl")
+        }
+    }
+}
+
 /// What a signal that ended the waiting comes to.
 pub(crate) fn interrupted(name: &Name, signal: i32) -> Failure {
-    Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: signal {signal}; the claim was ended"))
+    Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: signal {signal}"))
 }
 
 #[cfg(test)]

@@ -8,11 +8,14 @@ use tenure::machine::NameView;
 use tenure::{Name, Owner, Tenure};
 
 use crate::duration;
+use crate::plain::plain;
 
 /// How long a wait may be before it is worth a line.
 const QUIET: Duration = Duration::from_millis(300);
 const REFRESH: Duration = Duration::from_secs(1);
 const WIDTH_DEFAULT: usize = 80;
+/// What is left of a label or a name, at least, where the line is too short for both.
+const PART_MIN: usize = 8;
 
 /// Awaits `work`, showing meanwhile what it waits for. Silent where stderr is no terminal.
 pub(crate) async fn shown<T>(tenure: &Tenure, name: &Name, owner: &Owner, work: impl Future<Output = T>) -> T {
@@ -34,28 +37,71 @@ pub(crate) async fn shown<T>(tenure: &Tenure, name: &Name, owner: &Owner, work: 
 async fn refresh(tenure: &Tenure, name: &Name, owner: &Owner, line: &mut Line, pause: Duration) {
     tokio::time::sleep(pause).await;
     match tokio::time::timeout(REFRESH * 2, tenure.inspect(name.as_str())).await {
-        Ok(Ok(view)) => line.draw(&describe(&view, owner)),
+        Ok(Ok(view)) => line.draw(&State::of(&view, owner)),
         // The acquire itself says how it ends.
-        Ok(Err(_)) | Err(_) => line.draw(&format!("waiting for {name}: the store does not answer")),
+        Ok(Err(_)) | Err(_) => {
+            line.draw(&State { name: name.to_string(), place: "the store does not answer".to_owned(), holder: None });
+        }
     }
 }
 
-fn describe(view: &NameView, owner: &Owner) -> String {
-    let mut text = format!("waiting for {}", view.name);
-    if let Some(holder) = view.holders.first() {
-        let label = holder.label.as_deref().unwrap_or("somebody else");
-        text.push_str(&format!(": held by {label}"));
-        if let Some(more) = view.holders.len().checked_sub(1).filter(|more| *more > 0) {
-            text.push_str(&format!(" and {more} more"));
-        }
-        if let Some(left) = holder.expires_in {
-            text.push_str(&format!(" (expires in {})", duration::show(left)));
-        }
+/// What the line tells.
+struct State {
+    name: String,
+    place: String,
+    holder: Option<Holder>,
+}
+
+struct Holder {
+    label: String,
+    /// How many more, and how long the first has left.
+    rest: String,
+}
+
+impl State {
+    fn of(view: &NameView, owner: &Owner) -> Self {
+        let place = view
+            .waiters
+            .iter()
+            .position(|waiter| waiter.owner.as_ref() == Some(owner))
+            .map_or_else(|| "waiting".to_owned(), |ahead| format!("place {} of {}", ahead + 1, view.waiters.len()));
+        let holder = view.holders.first().map(|first| {
+            let more = match view.holders.len() {
+                1 => String::new(),
+                holders => format!(" and {} more", holders - 1),
+            };
+            let left = first.expires_in.map(|left| format!(" ({} left)", duration::show(left)));
+            let label = first.label.as_deref().unwrap_or("somebody else").to_owned();
+            Holder { label, rest: more + &left.unwrap_or_default() }
+        });
+        Self { name: view.name.to_string(), place, holder }
     }
-    if let Some(ahead) = view.waiters.iter().position(|waiter| waiter.owner.as_ref() == Some(owner)) {
-        text.push_str(&format!(", place {} of {} in the queue", ahead + 1, view.waiters.len()));
+
+    /// The line in at most `width` characters: cut at the label first, then at the name, at the place last.
+    fn within(&self, width: usize) -> String {
+        let (mut name, mut label) = (plain(&self.name), String::new());
+        let line = |name: &str, label: &str| match &self.holder {
+            Some(Holder { rest, .. }) => format!("tenure: {name}: {}, held by {label}{rest}", self.place),
+            None => format!("tenure: {name}: {}", self.place),
+        };
+        if let Some(holder) = &self.holder {
+            label = plain(&holder.label);
+        }
+        for part in 0..2 {
+            let over = line(&name, &label).chars().count().saturating_sub(width);
+            shorten(if part == 0 { &mut label } else { &mut name }, over);
+        }
+        line(&name, &label).chars().take(width).collect()
     }
-    text
+}
+
+/// Takes `by` characters off the end, but leaves enough to know it by.
+fn shorten(text: &mut String, by: usize) {
+    let length = text.chars().count();
+    let kept = length.saturating_sub(by).max(PART_MIN);
+    if kept < length {
+        *text = text.chars().take(kept - 1).chain(['…']).collect();
+    }
 }
 
 /// One line that is drawn over, and wiped when it is no longer needed, however the waiting ends.
@@ -64,11 +110,11 @@ struct Line {
 }
 
 impl Line {
-    fn draw(&mut self, text: &str) {
+    fn draw(&mut self, state: &State) {
         let width = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
         let width = if width == 0 { WIDTH_DEFAULT } else { width };
         // A line that wraps could not be drawn over.
-        let fitting: String = format!("tenure: {text}").chars().take(width - 1).collect();
+        let fitting = state.within(width - 1);
         self.drawn = true;
         let _ = write!(std::io::stderr(), "\r\x1b[K{fitting}");
     }
@@ -79,5 +125,31 @@ impl Drop for Line {
         if self.drawn {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, label: &str, width: usize) -> String {
+        let holder = Holder { label: label.to_owned(), rest: " (2.5s left)".to_owned() };
+        State { name: name.to_owned(), place: "place 1 of 1".to_owned(), holder: Some(holder) }.within(width)
+    }
+
+    #[test]
+    fn the_label_is_cut_before_the_name_and_the_place_last() {
+        assert_eq!(line("x", "boss", 80), "tenure: x: place 1 of 1, held by boss (2.5s left)");
+        let long = "l".repeat(100);
+        assert_eq!(line("x", &long, 60), format!("tenure: x: place 1 of 1, held by {}… (2.5s left)", "l".repeat(14)));
+        let both = line(&"n".repeat(100), &long, 70);
+        assert!(both.contains("n…: place 1 of 1, held by lllllll… (2.5s left)"), "{both}");
+        assert_eq!(both.chars().count(), 70);
+        assert_eq!(line(&long, &long, 30), "tenure: lllllll…: place 1 of 1");
+    }
+
+    #[test]
+    fn a_label_cannot_write_over_the_line() {
+        assert!(!line("x", "\r\x1b[2Kfree", 80).contains(['\r', '\x1b']));
     }
 }

@@ -157,5 +157,7 @@ pub(crate) fn plain_request() -> ClaimRequest {
         inbox: "".into(),
         within: Vec::new(),
         reenter: None,
+        solo: false,
+        attempt: 0,
     }
 }

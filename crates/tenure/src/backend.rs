@@ -127,6 +127,8 @@ pub enum Event {
     Ended {
         /// Which.
         id: ClaimId,
+        /// The number the store gave it.
+        number: u64,
         /// How.
         loss: Loss,
     },
@@ -197,7 +199,7 @@ pub struct Guarantees {
     pub client_crash: Survival,
     /// A client is paused past its deadline: it is told at once when it wakes, and its token is stale.
     pub client_pause: Survival,
-    /// The store's process crashes and comes back.
+    /// The store crashes and comes back: its server, or the machine for a store without one.
     pub store_crash: Survival,
     /// The store fails over to a replica.
     pub failover: Survival,

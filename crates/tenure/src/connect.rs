@@ -33,24 +33,32 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     let Some((_, feature)) = KNOWN.iter().find(|(known, _)| *known == scheme) else {
         return Err(invalid(format!("{shown:?} names the unknown store {scheme:?}: expected {}", examples())));
     };
+    let built_in = scheme == "memory" || (scheme == "sqlite" && cfg!(all(feature = "sqlite", target_os = "linux")));
+    if !built_in {
+        let message = format!("the store of {shown:?} is not built into this tenure (cargo feature `{feature}`)");
+        return Err(Error::new(ErrorKind::NotBuilt, message).at(Step::Connect));
+    }
     let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
     if let Some(option) = options.split('&').find(|option| !option.is_empty()) {
         let option = option.split_once('=').map_or(option, |(key, _)| key);
         return Err(invalid(format!("{shown:?} has the unknown option {option:?}: {scheme}: takes none")));
     }
+    if location.starts_with("//") && !location.starts_with("///") {
+        // Elsewhere two slashes introduce a host; here they would name a file in the root directory.
+        return Err(invalid(format!(
+            "{shown:?} has no host: write {scheme}:PATH, such as {scheme}:/var/lib/app/locks.db"
+        )));
+    }
     match scheme {
         "memory" if location.is_empty() => Ok(Arc::new(MemoryStore::on(clock).client())),
         "memory" => Ok(Arc::new(MemoryStore::named(location).client())),
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
-        "sqlite" => {
+        _ => {
             let path = if location.is_empty() { default_path()? } else { PathBuf::from(location) };
             Ok(Arc::new(crate::backends::sqlite::SqliteBackend::open(path, clock).await?))
         }
-        _ => Err(Error::new(
-            ErrorKind::NotBuilt,
-            format!("the store of {shown:?} is not built in: it needs the cargo feature `{feature}`"),
-        )
-        .at(Step::Connect)),
+        #[cfg(not(all(feature = "sqlite", target_os = "linux")))]
+        _ => Err(invalid(format!("{shown:?} cannot be opened"))),
     }
 }
 
@@ -81,16 +89,45 @@ pub fn default_path() -> Result<PathBuf> {
 /// assert_eq!(tenure::redacted("redis://user:secret@host/0"), "redis://user:***@host/0");
 /// ```
 pub fn redacted(url: &str) -> String {
+    let (url, query) = match url.split_once('?') {
+        // A password with a raw question mark: not a URL, but no reason to show it.
+        Some((start, query)) if query.contains('@') && !start.contains('@') => {
+            let (scheme, host) = (start.split_once("://"), query.rsplit_once('@'));
+            return format!("{}://***@{}", scheme.map_or("", |(s, _)| s), host.map_or("", |(_, h)| h));
+        }
+        Some((url, query)) => (url, Some(query)),
+        None => (url, None),
+    };
+    let mut shown = without_password(url);
+    if let Some(query) = query {
+        let options: Vec<String> = query.split('&').map(without_secret).collect();
+        shown = format!("{shown}?{}", options.join("&"));
+    }
+    shown
+}
+
+fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    // A password may hold a raw slash: the last @ before the query ends it.
-    let query = rest.find('?').unwrap_or(rest.len());
-    let at = rest[..authority_end].rfind('@').or_else(|| rest[..query].rfind('@'));
+    let authority_end = rest.find(['/', '#']).unwrap_or(rest.len());
+    // A password may hold a raw slash: the last @ ends it.
+    let at = rest[..authority_end].rfind('@').or_else(|| rest.rfind('@'));
     let Some(at) = at else { return url.to_owned() };
     match rest[..at].find(':') {
         Some(colon) => format!("{scheme}://{}:***{}", &rest[..colon], &rest[at..]),
         None => url.to_owned(),
     }
+}
+
+fn without_secret(option: &str) -> String {
+    match option.split_once('=') {
+        Some((key, _)) if is_secret(key) => format!("{key}=***"),
+        _ => option.to_owned(),
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["pass", "secret", "token", "key"].iter().any(|word| key.contains(word))
 }
 
 #[cfg(test)]
@@ -103,6 +140,8 @@ mod tests {
             ("redis://:secret@host:6379", "redis://:***@host:6379"),
             ("redis://user:se:c@ret@host,other/0?x=y", "redis://user:***@host,other/0?x=y"),
             ("redis://user:se/cret@host", "redis://user:***@host"),
+            ("redis://u:a?b@host", "redis://***@host"),
+            ("postgres://h/db?password=s3cret&x=y", "postgres://h/db?password=***&x=y"),
             ("redis://user@host", "redis://user@host"),
             ("redis://host", "redis://host"),
             ("sqlite:/a:b@c", "sqlite:/a:b@c"),

@@ -259,7 +259,7 @@ impl fmt::Display for Error {
             write!(f, " [{store}]")?;
         }
         if inner.certainty == Certainty::Unknown && inner.step == Some(Step::Acquire) {
-            f.write_str("; the outcome is unknown, what it may have left is being cleaned up")?;
+            f.write_str("; the outcome is unknown, a claim it may have left ends with its ttl")?;
         }
         let mut source = inner.source.as_ref().map(|source| &**source as &(dyn StdError + 'static));
         while let Some(cause) = source {

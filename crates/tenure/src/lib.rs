@@ -33,7 +33,7 @@
 //!
 //! # Writing a store
 //!
-//! [`backend::Backend`] is the contract: ten methods whose `# Behaviour` lists are the conformance suite.
+//! [`backend::Backend`] is the contract: eleven methods whose `# Behaviour` lists are the conformance suite.
 //! [`machine`] is the rule every store follows, as a pure state machine.
 
 pub mod backend;

@@ -45,9 +45,12 @@ impl Owner {
         let visible = owner.bytes().all(|byte| byte.is_ascii_graphic());
         if owner.is_empty() || owner.len() > OWNER_CHARS_MAX || !visible {
             let start: String = owner.chars().take(40).collect();
+            let (more, length) = (if start.len() < owner.len() { "…" } else { "" }, owner.chars().count());
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("the owner {start:?} is not 1 to {OWNER_CHARS_MAX} visible ASCII characters"),
+                format!(
+                    "the owner {start:?}{more} ({length} characters) is not 1 to {OWNER_CHARS_MAX} visible ASCII characters"
+                ),
             ));
         }
         Ok(Self(parse_id(owner).map_or_else(|| Repr::Text(Arc::from(owner)), Repr::Id)))

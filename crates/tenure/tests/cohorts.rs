@@ -211,3 +211,44 @@ async fn strict_locks_and_sessions_stay_out_of_the_cohort() {
     drop(now("strict", one).await.unwrap());
     drop(now("session", two).await.unwrap());
 }
+
+#[tokio::test]
+async fn a_guard_that_is_left_leaves_the_cohort_too() {
+    let world = World::new();
+    let a = world.client("a");
+    let lock = a.lock("x").ttl(TTL);
+    let _lease = lock.acquire().await.unwrap().leave();
+    assert!(lock.try_acquire().await.unwrap().is_none(), "it lives on in the store");
+    let mut next = Box::pin(lock.acquire());
+    still_pending(next.as_mut()).await;
+    world.pass(TTL).await;
+    assert!(world.drive("the next", next).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn nobody_re_enters_what_is_handed_over_in_memory() {
+    let world = World::new();
+    let a = world.client("a");
+    let outer = a.lock("x").acquire().await.unwrap();
+    let session = a.session_as(outer.owner().clone());
+    assert_eq!(session.lock("x").try_acquire().await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(outer.is_held());
+}
+
+#[tokio::test]
+async fn a_block_heard_too_late_is_not_reported() {
+    let world = World::new();
+    let (a, gate) = world.gated("a");
+    let lock = a.lock("x").ttl(TTL);
+    let first = lock.acquire().await.unwrap();
+    let mut second = Box::pin(lock.acquire());
+    still_pending(second.as_mut()).await;
+    gate.set(Reply::Late);
+    drop(first);
+    still_pending(second.as_mut()).await;
+    // The process is paused between the request and its answer.
+    world.clock.advance(TTL * 2);
+    gate.open();
+    let second = world.drive("second", second).await.unwrap();
+    assert!(second.is_held() && second.remaining() > TTL / 2);
+}

@@ -55,6 +55,8 @@ fn claim(ttl: Duration) -> ClaimRequest {
         inbox: "".into(),
         within: Vec::new(),
         reenter: None,
+        solo: false,
+        attempt: 0,
     }
 }
 
@@ -296,4 +298,76 @@ async fn two_names_for_one_file_are_one_store() {
     drop(held);
     drop(eventually("the hand-over", waiting).await.unwrap());
     now("nothing", async {}).await;
+}
+
+#[tokio::test]
+async fn one_damaged_row_does_not_hold_up_the_others() {
+    let files = Files::new();
+    drop(files.open().await.unwrap());
+    let file = rusqlite::Connection::open(files.path()).unwrap();
+    file.execute("INSERT INTO names VALUES ('bad', '{\"last\":1}', 0), ('worse', 'x', 9e15)", []).unwrap();
+    let tenure = files.open().await.unwrap();
+    assert!(tenure.lock("good").acquire().await.unwrap().is_held());
+    assert_eq!(tenure.lock("worse").try_acquire().await.unwrap_err().kind(), ErrorKind::Store);
+    file.execute("UPDATE meta SET value = 'another boot' WHERE key = 'boot'", []).unwrap();
+    assert!(files.open().await.unwrap().lock("good").acquire().await.is_ok());
+}
+
+#[tokio::test]
+async fn many_waiters_on_one_name_do_not_cost_others_their_leases() {
+    let files = Files::new();
+    let (crowd, other) = (files.open().await.unwrap(), files.open().await.unwrap());
+    let busy = crowd.semaphore("busy", 1).ttl(Duration::from_secs(10));
+    let held = busy.acquire().await.unwrap();
+    let waiter = |_| {
+        let busy = busy.clone();
+        tokio::spawn(async move { drop(busy.acquire().await) })
+    };
+    let waiters: Vec<_> = (0..500).map(waiter).collect();
+    eventually("all wait", async {
+        while crowd.inspect("busy").await.unwrap().waiters.len() < waiters.len() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let unrelated = other.lock("unrelated").ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    // Each waiter is renewed at least once in this time, and the lease several times.
+    let lost = tokio::time::timeout(Duration::from_secs(5), unrelated.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    waiters.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(held);
+}
+
+#[tokio::test]
+async fn the_log_is_kept_small_while_several_write() {
+    let files = Files::new();
+    let mut tasks = Vec::new();
+    for client in 0..4 {
+        let tenure = files.open().await.unwrap();
+        tasks.push(tokio::spawn(async move {
+            for turn in 0..1_500 {
+                drop(tenure.lock(format!("{client}/{}", turn % 7)).acquire().await.unwrap().release().await);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let log = std::fs::metadata(files.directory.path().join("locks.db-wal")).unwrap().len();
+    assert!(log < 24 << 20, "{log} bytes");
+}
+
+#[tokio::test]
+async fn whoever_may_write_the_directory_may_use_the_store() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let files = Files::new();
+    let shared = std::fs::Permissions::from_mode(0o770);
+    std::fs::set_permissions(files.directory.path(), shared).unwrap();
+    let _tenure = files.open().await.unwrap();
+    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(files.path()), 0o660);
+    let inbox = files.directory.path().join("locks.db-inbox");
+    assert_eq!(mode(inbox.clone()), 0o770);
+    let fifo = std::fs::read_dir(inbox).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(mode(fifo), 0o660);
 }

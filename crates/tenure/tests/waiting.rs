@@ -254,3 +254,100 @@ async fn a_local_hand_over_that_nobody_polls_keeps_the_lock_for_one_ttl_at_most(
     world.pass(TTL).await;
     drop(now("another process", foreign).await.unwrap());
 }
+
+#[tokio::test]
+async fn an_older_attempt_that_gives_up_does_not_end_what_a_later_one_was_granted() {
+    let world = World::new();
+    let owner = tenure::Owner::new("script").unwrap();
+    let held = world.client("h").lock("x").ttl(TTL).acquire().await.unwrap();
+    let attempt = |label| world.client(label).session_as(owner.clone()).lock("x").ttl(TTL).no_renewal().repeatable();
+    let (older, later) = (attempt("older"), attempt("later"));
+    let mut first = Box::pin(older.acquire_within(Duration::from_secs(2)));
+    still_pending(first.as_mut()).await;
+    let mut second = Box::pin(later.acquire());
+    still_pending(second.as_mut()).await;
+    drop(held);
+    let left = now("the later attempt", second).await.unwrap().leave();
+    drop(first);
+    settle().await;
+    assert!(world.client("o").lock("x").try_acquire().await.unwrap().is_none(), "the later one's lease is good");
+    assert_eq!(world.client("o").renew_as("x", &owner, None).await.unwrap().token, left.token);
+}
+
+#[tokio::test]
+async fn a_wait_is_measured_from_its_start_and_names_the_holders_label() {
+    let world = World::new();
+    let tenure = world.client("a");
+    for lock in [tenure.lock("x").label("the shop"), tenure.lock("x").label("the shop").strict_fifo()] {
+        let _held = tenure.lock("x").label("the shop").acquire().await.unwrap();
+        let error = world.drive("acquire_within", lock.acquire_within(Duration::from_millis(300))).await.unwrap_err();
+        assert!(error.to_string().contains("within 300 ms"), "{error}");
+        let holder = error.holder().unwrap();
+        assert_eq!(holder.label, "the shop");
+        assert!(holder.expires_in > Duration::from_secs(5), "{holder:?}");
+    }
+}
+
+#[tokio::test]
+async fn behind_a_local_task_too_a_store_out_of_reach_is_not_a_busy_lock() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    gate.set(Reply::Never);
+    let lock = tenure.lock("x").ttl(TTL);
+    let mut first = Box::pin(lock.acquire());
+    still_pending(first.as_mut()).await;
+    let waits = async { lock.acquire_within(Duration::from_secs(5)).await };
+    let drive_first = async {
+        let _ = first.as_mut().await;
+        std::future::pending::<()>().await;
+    };
+    let both = async {
+        tokio::select! {
+            error = waits => error.unwrap_err(),
+            () = drive_first => unreachable!(),
+        }
+    };
+    let error = world.drive("the second task", both).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn local_tasks_do_not_wait_for_a_leader_that_nobody_polls() {
+    for reply in [Reply::Comes, Reply::ComesLater] {
+        let world = World::new();
+        let held = world.client("h").lock("x").ttl(TTL).acquire().await.unwrap();
+        let (a, gate) = world.gated("a");
+        gate.set(reply);
+        let lock = a.lock("x").ttl(TTL);
+        let mut leader = Box::pin(lock.acquire());
+        assert!(common::poll_once(leader.as_mut()).is_pending());
+        let mut second = Box::pin(lock.acquire());
+        still_pending(second.as_mut()).await;
+        drop(held);
+        world.pass(TTL * 2).await;
+        let second = world.drive("the second task", second).await.unwrap();
+        assert!(second.is_held());
+        drop(second);
+        // The deposed one goes on alone.
+        let leader = world.drive("the leader, polled at last", leader).await.unwrap();
+        assert!(leader.is_held());
+        drop(leader);
+        settle().await;
+        assert!(world.client("o").inspect("x").await.unwrap().is_free());
+        assert!(lock.try_acquire().await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_dropped_leaves_no_task_behind() {
+    let world = World::new();
+    let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for _ in 0..10 {
+        let tenure = world.client("brief");
+        tenure.lock("x").acquire().await.unwrap().release().await.unwrap();
+        tenure.close().await.unwrap();
+        drop(tenure);
+        settle().await;
+    }
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), before);
+}

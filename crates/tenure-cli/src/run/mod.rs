@@ -26,8 +26,7 @@ pub(crate) use plan::Plan;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::store::PATIENCE;
-use crate::wait::interrupted;
+use crate::wait::{Unfinished, give_up, interrupted};
 use crate::waiting;
 use link::Link;
 use supervise::Supervision;
@@ -47,17 +46,13 @@ pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
         signal = signals.next() => return Err(interrupted(&plan.name, signal)),
     };
     let acquired = tokio::select! {
-        acquired = acquire(&plan, &tenure, started) => Ok(acquired?),
-        signal = signals.next() => Err(signal),
+        acquired = acquire(&plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
+        signal = signals.next() => Err(Unfinished::Interrupted(signal)),
     };
-    let outcome = match acquired {
-        Ok(guard) => Supervision::new(&plan, guard, link, signals)?.run().await,
-        // The attempt was dropped just now, which ends its claim.
-        Err(signal) => Err(interrupted(&plan.name, signal)),
-    };
-    // What the store does not confirm in time ends with its ttl.
-    let _ = tokio::time::timeout(PATIENCE, tenure.close()).await;
-    outcome
+    match acquired {
+        Ok(guard) => Supervision::new(&plan, &tenure, guard, link, signals)?.run().await,
+        Err(unfinished) => Err(give_up(&tenure, &plan.name, &mut signals, unfinished).await),
+    }
 }
 
 /// Acquires; within a run of the same name by re-entering that.

@@ -45,6 +45,7 @@ impl Plan {
             None if args.shared => Shape::Shared,
             None => Shape::Exclusive,
         };
+        store.warn_if_alone(json);
         let label = args.label.unwrap_or_else(|| args.command.first().map(|c| label::of_run(c)).unwrap_or_default());
         Ok(Self {
             name: Name::new(&args.name)?,
@@ -93,9 +94,9 @@ fn grace(asked: Option<Duration>, ttl: Duration) -> Result<Duration, Failure> {
     if grace > ttl / 3 {
         return Err(Failure::usage(format!(
             "a grace of {} is too long for a ttl of {}: at most a third of it, {}",
-            duration::show(grace),
-            duration::show(ttl),
-            duration::show(ttl / 3),
+            duration::exact(grace),
+            duration::exact(ttl),
+            duration::limit(ttl / 3),
         )));
     }
     Ok(grace)
@@ -113,6 +114,6 @@ mod tests {
         assert_eq!(grace(None, 3600 * S).unwrap(), 5 * S);
         assert_eq!(grace(Some(3 * S), 9 * S).unwrap(), 3 * S);
         let message = grace(Some(4 * S), 9 * S).unwrap_err().to_string();
-        assert!(message.contains("4.0s") && message.contains("3.0s"), "{message}");
+        assert!(message.contains("of 4s") && message.ends_with("it, 3s"), "{message}");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
 use tenure::clock::{Clock, Moment, SystemClock, micros};
-use tenure::{Error, ErrorKind, Guard, Loss};
+use tenure::{ErrorKind, Guard, Loss, Tenure};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -16,8 +16,8 @@ use super::terminal::Terminal;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, say};
-use crate::signals::Signals;
-use crate::store::PATIENCE;
+use crate::signals::{AT_ONCE, Signals};
+use crate::wait::FAREWELL;
 
 /// Looks at the lease's deadline per ttl; it moves three times.
 const LOOKS_PER_TTL: u32 = 12;
@@ -28,6 +28,7 @@ const STOP_TAKES_AT_MOST: Duration = Duration::from_millis(300);
 /// A command under way.
 pub(crate) struct Supervision<'a> {
     plan: &'a Plan,
+    tenure: &'a Tenure,
     guard: Guard,
     link: Link,
     signals: Signals,
@@ -46,13 +47,20 @@ pub(crate) struct Supervision<'a> {
 }
 
 impl<'a> Supervision<'a> {
-    pub(crate) fn new(plan: &'a Plan, guard: Guard, link: Link, signals: Signals) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        tenure: &'a Tenure,
+        guard: Guard,
+        link: Link,
+        signals: Signals,
+    ) -> Result<Self, Failure> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
             .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
         let deadline_us = guard.deadline().as_micros();
         let terminal = Terminal::on_stdin();
         Ok(Self {
             plan,
+            tenure,
             guard,
             link,
             signals,
@@ -68,7 +76,10 @@ impl<'a> Supervision<'a> {
 
     /// Starts the command, sees it to its end, and releases the lock.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
-        let env = self.plan.environment(&self.guard)?;
+        let env = match self.plan.environment(&self.guard) {
+            Ok(env) => env,
+            Err(failure) => return self.finish(Err(failure)).await,
+        };
         if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace)) {
             let failure = guardian_gone(&format!("before the command could start: {error}"));
             return self.finish(Err(failure)).await;
@@ -83,17 +94,19 @@ impl<'a> Supervision<'a> {
         loop {
             let (enforce_at, resume_at) = (self.enforce_at, self.resume_at);
             tokio::select! {
+                // Reports first: once the command's end is known, its pid may be anybody's, and is sent nothing.
+                biased;
                 report = self.link.next() => {
                     if let Some(outcome) = self.hear(report).await {
                         return outcome;
                     }
                 }
                 loss = self.guard.lost(), if self.lost.is_none() => self.lose(&loss),
+                () = at(enforce_at), if enforce_at.is_some() => return self.enforce().await,
                 _ = look.tick() => self.pass_deadline_on(),
                 signal = self.signals.next(), if self.pid.is_some() => self.pass_signal_on(signal),
                 _ = self.continued.recv() => self.resume(),
                 () = at(resume_at), if resume_at.is_some() => self.resume(),
-                () = at(enforce_at), if enforce_at.is_some() => return self.enforce().await,
             }
         }
     }
@@ -109,7 +122,12 @@ impl<'a> Supervision<'a> {
             }
             Some(Report::Failed { message, code }) => return Some(Err(self.not_started(&message, code))),
             Some(Report::Overdue) => {
-                self.lost.get_or_insert_with(|| "it was not renewed in time; the command was stopped".to_owned());
+                if self.lost.is_none() {
+                    let failure = last_failure(self.guard.renewal_failure());
+                    self.lost = Some(format!("it was not renewed in time{failure}; the command was stopped"));
+                    // The guardian ends the group at the deadline it knew, unless it is stopped before.
+                    self.enforce_within(Duration::MAX);
+                }
             }
             Some(Report::Stopped(signal)) => self.command_stopped(signal),
             Some(Report::Exited(status)) => return Some(Ok(Exit::Command(status))),
@@ -138,11 +156,16 @@ impl<'a> Supervision<'a> {
     }
 
     fn lose(&mut self, loss: &Loss) {
-        self.lost = Some(loss.to_string());
+        self.lost = Some(told(loss, self.guard.renewal_failure()));
         // The guardian ends the group after its grace, but never later than the deadline. It may have been stopped.
         self.link.tell(&Order::Term);
+        self.enforce_within(self.plan.grace);
+    }
+
+    /// Sees to it that the group ends within `limit`, and by the deadline.
+    fn enforce_within(&mut self, limit: Duration) {
         let left = Moment(self.deadline_us).since(SystemClock.now());
-        self.enforce_at = Some(Instant::now() + self.plan.grace.min(left));
+        self.enforce_at = Some(Instant::now() + limit.min(left));
     }
 
     async fn enforce(&self) -> Result<Exit, Failure> {
@@ -211,18 +234,28 @@ impl<'a> Supervision<'a> {
             self.terminal.restore_modes();
         }
         let name = self.plan.name.clone();
-        let released = tokio::time::timeout(PATIENCE, self.guard.release()).await;
+        // Whoever waits for the command waits for us: a lost lease leaves little to give back.
+        let limit = if self.lost.is_some() { AT_ONCE } else { FAREWELL };
+        let failure = self.guard.renewal_failure();
+        let mut released = None;
+        let farewell = async {
+            released = Some(self.guard.release().await);
+            self.tenure.close().await
+        };
+        let _ = self.signals.allow(limit, farewell).await;
         let lost = self.lost.take().or_else(|| match &released {
-            Ok(Err(error)) if error.kind() == ErrorKind::Lost => Some(loss_of(error)),
+            Some(Err(error)) if error.kind() == ErrorKind::Lost => {
+                Some(error.loss().map_or_else(|| error.to_string(), |loss| told(loss, failure)))
+            }
             _ => None,
         });
         if let Some(loss) = lost {
             return Err(Failure::new(Exit::Lost, format!("{name}: the lease was lost: {loss}")));
         }
         let unreleased = match released {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("the store did not answer".to_owned()),
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(error.to_string()),
+            None => Some("the store did not answer".to_owned()),
         };
         if let Some(problem) = unreleased {
             let ttl = duration::show(self.plan.ttl);
@@ -238,8 +271,16 @@ async fn at(moment: Option<Instant>) {
     sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 
-fn loss_of(error: &Error) -> String {
-    error.loss().map_or_else(|| error.to_string(), ToString::to_string)
+/// A loss, with what kept the lease from being renewed.
+fn told(loss: &Loss, failure: Option<String>) -> String {
+    match loss {
+        Loss::Expired => format!("{loss}{}", last_failure(failure)),
+        _ => loss.to_string(),
+    }
+}
+
+fn last_failure(failure: Option<String>) -> String {
+    failure.map(|failure| format!(" (last failure: {failure})")).unwrap_or_default()
 }
 
 fn guardian_gone(when: &str) -> Failure {

@@ -132,3 +132,15 @@ fn an_odd_name_works_all_the_way() {
     assert_eq!(store.show(name)["name"], name);
     done(&mut store.command(["release", name, "--owner", "a"])).exits(0);
 }
+
+#[test]
+fn what_a_run_holds_is_not_a_scripts_to_renew_or_release() {
+    let store = Store::new();
+    let _run = store.start("x", "sleep 60");
+    let owner = store.show("x")["holders"][0]["owner"].as_str().unwrap().to_owned();
+    for (command, code) in [("renew", 76), ("release", 1)] {
+        store.tenure(&format!("{command} x --owner {owner}")).exits(code).says("holds it through `tenure run`");
+    }
+    store.tenure("renew x --owner other").exits(76).says("no longer has the claim");
+    store.tenure("release x --owner other").exits(1).says("holds nothing there");
+}

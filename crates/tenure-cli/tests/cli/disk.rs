@@ -3,6 +3,7 @@
 //! Each test has a disk of its own: a small tmpfs in a mount namespace of its own.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::support::{BIN, Done, Store, done};
 
@@ -51,6 +52,22 @@ fn a_new_store_on_a_full_disk_is_69() {
 fn a_disk_that_is_full_for_a_while_is_ridden_out() {
     let done = on_a_small_disk(r#"code "$TENURE" run a --ttl 2s -- bash -c 'fill; sleep 1; free; sleep 2'"#);
     assert_eq!(done.text(), "0", "{done:?}");
+}
+
+#[test]
+fn a_disk_that_stays_full_loses_the_lease_and_is_named() {
+    let done = on_a_small_disk(r#"code "$TENURE" run a --ttl 1s -- bash -c 'fill; sleep 60'"#);
+    assert_eq!(done.text(), "76", "{done:?}");
+    done.says("a: the lease was lost").says("last failure: ").says("the disk is full");
+}
+
+#[test]
+fn a_store_that_cannot_release_delays_the_commands_status_only_a_little() {
+    let started = Instant::now();
+    let done = on_a_small_disk(r#"code "$TENURE" run a --ttl 1m -- bash -c 'fill; exit 7'"#);
+    assert_eq!(done.text(), "7", "{done:?}");
+    done.says("not released, it is free when its ttl of 1m 00s is over");
+    assert!(started.elapsed() < Duration::from_secs(9), "neither a ttl nor ten seconds: {:?}", started.elapsed());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Store, keys};
+use crate::support::{Store, done, keys};
 
 #[test]
 fn a_free_name_is_shown_as_free() {
@@ -63,7 +63,8 @@ fn ls_lists_names_by_prefix() {
 #[test]
 fn ls_is_a_table_for_people() {
     let store = Store::new();
-    store.tenure("ls").exits(0).says("no names in use");
+    store.tenure("ls").exits(0).says("no names in use in");
+    store.tenure("ls or").exits(0).says("no names in use that begin with \"or\"");
     store.tenure("acquire orders/1 --label boss").exits(0);
     let text = store.tenure("ls").exits(0).text();
     assert_eq!(text.lines().count(), 2, "{text}");
@@ -91,7 +92,9 @@ fn break_ends_the_holders_and_the_next_token_is_higher() {
 fn break_of_one_owner_leaves_the_others() {
     let store = Store::new();
     store.tenure("acquire x --owner a").exits(0);
-    store.tenure("break x --yes --owner b").exits(1);
+    store.tenure("break x --yes --owner b").exits(1).says("the owner b holds nothing there");
+    let refused = store.tenure("break x --owner b").exits(64).says("the owner b holds nothing there");
+    assert!(!refused.stderr.contains("--yes"), "{refused:?}");
     assert_eq!(store.show("x")["holders"][0]["owner"], "a");
     store.tenure("break x --yes --owner a").exits(0);
     assert_eq!(store.show("x")["holders"], json!([]));
@@ -101,5 +104,38 @@ fn break_of_one_owner_leaves_the_others() {
 fn break_of_a_free_name_is_1() {
     let store = Store::new();
     store.tenure("break x --yes").exits(1).says("nobody holds");
+    store.tenure("break x --yes --owner b").exits(1).says("nobody holds");
+    let refused = store.tenure("break x").exits(64).says("nobody holds");
+    assert!(!refused.stderr.contains("--yes"), "{refused:?}");
     assert_eq!(store.tenure("break x --yes --json").exits(1).json(), json!({"broken": 0}));
+}
+
+#[test]
+fn a_nameless_breaker_is_known_by_host_and_pid() {
+    let store = Store::new();
+    store.tenure("acquire x --owner a").exits(0);
+    let mut breaking = store.command(["break", "x", "--yes", "--reason", "because"]);
+    for variable in ["USER", "LOGNAME", "SUDO_USER"] {
+        breaking.env_remove(variable);
+    }
+    done(&mut breaking).exits(0);
+    store.tenure("renew x --owner a").exits(76).says(&format!(":{}: because", std::process::id()));
+}
+
+#[test]
+fn what_others_wrote_does_not_reach_the_terminal_raw() {
+    let store = Store::new();
+    let name = "x\u{202e}y";
+    done(&mut store.command(["acquire", name, "--owner", "a", "--label", "evil\x1b[2J\u{2066}\nboss"])).exits(0);
+    let told = [
+        done(&mut store.command(["show", name])).exits(0).text(),
+        store.tenure("ls").exits(0).text(),
+        done(&mut store.command(["break", name])).exits(64).stderr,
+        done(&mut store.command(["run", name, "--no-wait", "--", "true"])).exits(75).stderr,
+    ];
+    for text in told {
+        assert!(text.contains("evil") && text.contains("boss"), "{text:?}");
+        assert!(!text.contains(['\x1b', '\u{2066}', '\u{202e}']), "{text:?}");
+    }
+    assert_eq!(store.show(name)["name"], name, "JSON is exact");
 }

@@ -187,6 +187,23 @@ fn a_stopped_guardian_does_not_save_the_command_of_a_lost_lease() {
 }
 
 #[test]
+fn a_guardian_stopped_after_its_word_does_not_save_the_command() {
+    let store = Store::new();
+    let script = "trap 'touch told' TERM; echo $PPID > guardian; echo $$ > up.tmp; mv up.tmp up
+        while :; do sleep 0.02; done";
+    let run = store.start_until("x --ttl 3s --grace 1s", script, "up");
+    // Stopped, tenure does not renew; continued in the grace, it does, so the lease itself is never lost.
+    run.signal(Signal::STOP);
+    eventually("it was told", || store.file("told").exists());
+    kill_process(store.pid("guardian"), Signal::STOP).unwrap();
+    run.signal(Signal::CONT);
+    let ended = run.wait();
+    let _ = kill_process(store.pid("guardian"), Signal::CONT);
+    let ended = ended.exits(76).says("not renewed in time");
+    assert!(!is_alive(store.pid("up")), "{ended:?}");
+}
+
+#[test]
 fn the_guardian_heeds_no_signal_meant_for_others() {
     let store = Store::new();
     let script = "echo $PPID > guardian.tmp; mv guardian.tmp guardian; until [ -e go ]; do sleep 0.02; done; exit 3";

@@ -30,8 +30,8 @@ fn waiting_shows_who_holds_it_and_the_place_in_the_queue_and_wipes_it() {
     let _input = waiting.stdin();
     let done = waiting.wait().exits(75);
     let text = shown(&done);
-    assert!(text.contains("waiting for x: held by boss (expires in "), "{text:?}");
-    assert!(text.contains("place 1 of 1"), "{text:?}");
+    assert!(text.contains("tenure: x: place 1 of 1, held by boss ("), "{text:?}");
+    assert!(text.contains("s left)"), "{text:?}");
     assert!(text.contains("\r\x1b[Ktenure: x: not acquired"), "wiped before the verdict: {text:?}");
 }
 

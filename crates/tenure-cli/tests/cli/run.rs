@@ -280,3 +280,14 @@ fn a_lease_is_renewed_beyond_its_ttl() {
     let held = || store.show("x")["holders"][0]["held_ms"].as_u64();
     eventually("it is held for three ttls", || held().expect("still held") > 900);
 }
+
+#[test]
+fn a_name_may_begin_with_a_dash() {
+    let store = Store::new();
+    assert_eq!(store.tenure("run -- -x -- printenv TENURE_NAME").exits(0).text(), "-x");
+    assert_eq!(store.tenure("show -- -x").exits(0).text(), "-x is free");
+    assert_eq!(store.tenure("run x -- echo --owner --label").exits(0).text(), "--owner --label");
+    assert_eq!(store.tenure("acquire x --owner -o").exits(0).json()["owner"], "-o");
+    store.tenure("release x --owner=-o").exits(0);
+    assert_eq!(store.tenure("acquire x --owner=--o").exits(0).json()["owner"], "--o");
+}

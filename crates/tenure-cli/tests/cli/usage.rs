@@ -20,9 +20,16 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
         (run(&["--ttl", "soon"]), ["'soon'", "30s"]),
         (run(&["--wait", "5"]), ["'5'", "5s"]),
         (run(&["--wait", "5s", "--no-wait"]), ["--wait", "--no-wait"]),
-        (run(&["--permits", "0"]), ["'0'", "1.."]),
+        (run(&["--permits", "0"]), ["'0'", "a whole number from 1 to 4294967295"]),
+        (run(&["--permits", "-1"]), ["'-1' for '--permits", "a whole number from 1 to 4294967295"]),
+        (run(&["--permits", "abc"]), ["'abc'", "a whole number from 1 to 4294967295"]),
+        (run(&["--permits", "4294967296"]), ["'4294967296'", "a whole number from 1 to 4294967295"]),
+        (run(&["--ttl", "-5s"]), ["'-5s' for '--ttl", "500ms, 30s or 1m; a ttl is 100ms to 24h"]),
+        (run(&["--ttl", "10S"]), ["'10S'", "500ms, 30s or 1m; a ttl is 100ms to 24h"]),
+        (run(&["--wait", "-1s"]), ["'-1s' for '--wait", "500ms, 30s or 1m"]),
+        (run(&["--grace", "-1s"]), ["'-1s' for '--grace", "500ms, 30s or 1m"]),
         (run(&["--permits", "2", "--shared"]), ["--permits", "--shared"]),
-        (run(&["--grace", "4s", "--ttl", "10s"]), ["4.0s", "3.3s"]),
+        (run(&["--grace", "4s", "--ttl", "10s"]), ["of 4s is", "of it, 3s 333ms"]),
         (run(&["--on", "nosuch:thing"]), ["nosuch", "sqlite:PATH"]),
         (run(&["--on", "thing"]), ["thing", "sqlite:PATH"]),
         (run(&["--on", "sqlite:x.db?speed=1"]), ["speed", "unknown option"]),
@@ -30,6 +37,8 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
         (vec!["acquire", "x", "--owner", ""], ["\"\"", "1 to 128 visible ASCII"]),
         (vec!["release", "x", "--owner", &long_owner], ["ooo", "1 to 128 visible ASCII"]),
         (vec!["renew", "x"], ["--owner", "required"]),
+        (vec!["acquire", "x", "--owner", "--no-wait"], ["--owner", "required"]),
+        (run(&["--label"]), ["--label", "required"]),
         (vec!["run", "x"], ["COMMAND", "required"]),
         (vec!["run", "x", "true"], ["'true'", "-- "]),
         (vec!["dance"], ["dance", "subcommand"]),
@@ -54,7 +63,47 @@ fn bad_values_touch_no_store() {
 
 #[test]
 fn no_command_at_all_is_64_and_shows_the_help() {
-    done(&mut bare(&[])).exits(64).says("Usage: tenure");
+    let help = done(&mut bare(&[])).exits(64).says("Usage: tenure");
+    assert!(help.stderr.starts_with("Locks between processes"), "{help:?}");
+}
+
+#[test]
+fn usage_errors_are_json_where_asked_for() {
+    for (args, part) in [
+        (&["run", "x", "--json", "--ttl", "0s", "--", "true"][..], "invalid value '0s'"),
+        (&["--json", "dance"], "unrecognized subcommand 'dance'"),
+        (&["run", "x", "--json"], "required arguments were not provided: <COMMAND>"),
+        (&["--json"], "requires a subcommand"),
+    ] {
+        let refused = done(&mut bare(args)).exits(64);
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        let told: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
+        assert_eq!(told["exit"], 64);
+        let error = told["error"].as_str().unwrap();
+        assert!(error.contains(part) && !error.contains("Usage"), "{args:?}: {error}");
+    }
+    let refused = done(&mut bare(&["run", "--", "echo", "--json"])).exits(64);
+    assert!(refused.stderr.starts_with("tenure: "), "the command's --json is its own: {refused:?}");
+}
+
+#[test]
+fn a_bad_url_from_the_environment_is_said_to_come_from_there() {
+    for url in ["nosuch:thing", "thing", "zookeeper://h", "sqlite:/proc/none/x.db"] {
+        let refused = done(bare(&["show", "x"]).env("TENURE_URL", url));
+        assert_ne!(refused.code, 0);
+        refused.says("$TENURE_URL: ");
+        let refused = done(bare(&["show", "x", "--on", url]).env("TENURE_URL", "memory:"));
+        assert!(!refused.stderr.contains("TENURE_URL"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_store_of_ones_own_is_warned_of() {
+    let run = ["run", "x", "--on", "memory:", "--", "true"];
+    done(&mut bare(&run)).exits(0).says("warning: the store memory: is this process's own");
+    done(bare(&["acquire", "x"]).env("TENURE_URL", "memory:")).exits(0).says("excludes nobody");
+    let told = done(bare(&["--json"]).args(run)).exits(0).stderr;
+    assert!(serde_json::from_str::<serde_json::Value>(&told).unwrap()["warning"].is_string(), "{told}");
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl Backend for MemoryBackend {
         if let Outcome::Evicted(evicted) = &applied.outcome {
             for ended in evicted {
                 let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };
-                self.store.send(&ended.inbox, Event::Ended { id: ended.id, loss });
+                self.store.send(&ended.inbox, Event::Ended { id: ended.id, number: ended.number, loss });
             }
         }
         self.store.tell(&applied);

@@ -94,6 +94,8 @@ impl Tenure {
     ///
     /// Cancel safe: nothing is claimed yet.
     ///
+    /// The client lives on the runtime it is connected on: keep that running for as long as a guard is out.
+    ///
     /// # Panics
     ///
     /// Outside a Tokio runtime with time and I/O enabled.
@@ -180,11 +182,11 @@ impl Tenure {
         loop {
             let after = names.last().map(|view| view.name.clone());
             let page = self.answer(Step::Inspect, self.core.backend.scan(prefix.as_ref(), after, PAGE)).await?;
-            let done = page.len() < PAGE;
-            names.extend(page);
-            if done {
+            // A page may be short because names were released meanwhile; an empty one is the end.
+            if page.is_empty() {
                 return Ok(names);
             }
+            names.extend(page);
         }
     }
 

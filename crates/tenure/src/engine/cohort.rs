@@ -10,13 +10,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use super::core::Core;
+use super::core::{Core, no_answer};
 use super::explain;
 use super::guard::Guard;
 use super::lease;
@@ -24,10 +25,9 @@ use super::live::LiveClaim;
 use super::pending::{Pending, Wait, Won};
 use super::plan::Plan;
 use crate::clock::Moment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Step};
 use crate::machine::Place;
 use crate::name::Name;
-use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// The most hand-overs in one turn, and the size of a block of tokens.
@@ -46,7 +46,9 @@ pub(crate) struct Cohorts {
 struct Cohort {
     plan: Arc<Plan>,
     /// The claim whose guard is out; none while a leader drives one.
-    holder: Option<ClaimId>,
+    holder: Option<Arc<LiveClaim>>,
+    /// Which leader it has: one that was deposed is nobody here.
+    term: u64,
     token: Token,
     block_end: Token,
     granted_at: Moment,
@@ -68,6 +70,7 @@ pub(crate) struct Leader {
     core: Arc<Core>,
     name: Name,
     pending: Option<Pending>,
+    term: u64,
 }
 
 enum Joined {
@@ -87,6 +90,8 @@ struct Ticket {
     turn: oneshot::Receiver<Turn>,
     /// Called up: the place is gone already.
     called: bool,
+    /// Since when it waits, if that may matter: behind a leader whom the store may not answer.
+    since: Option<Moment>,
 }
 
 impl Drop for Ticket {
@@ -111,7 +116,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
             Joined::Waits(mut ticket) => {
                 let limit = if let Wait::Until(limit) = wait { Some(limit) } else { None };
                 // Only a wait that can run out is measured: a hand-over should cost no look at the clock.
-                let started = limit.map(|_| core.clock.now());
+                let started = ticket.since.or_else(|| limit.map(|_| core.clock.now()));
                 let turn = core.within(|| limit, &mut ticket.turn).await;
                 ticket.called = turn.is_some();
                 drop(ticket);
@@ -119,7 +124,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                     None => return Err(timed_out(core, plan, started)),
                     Some(Ok(Turn::Lead(mut leader))) => {
                         if let Some(pending) = &mut leader.pending {
-                            pending.taken_over();
+                            pending.taken_over(started);
                         }
                         *leader
                     }
@@ -143,10 +148,12 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
 
 fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
     let now = core.clock.now();
-    let ahead = core.cohorts.ahead(&plan.name);
-    // Held by a task of this very process, as far as is known here.
-    let place = Place { ahead, waiters_ahead: ahead, holder: core.label.clone(), holder_expires_in: Duration::ZERO };
-    explain::timed_out(core, plan, now.since(started.unwrap_or(now)), Some(&place))
+    let place = core.cohorts.place(core, &plan.name);
+    if place.is_none() && !core.reachable.load(Ordering::Acquire) {
+        // Behind a leader whom the store does not answer.
+        return no_answer().at(Step::Acquire).about(&plan.name).in_store(core.backend.url());
+    }
+    explain::timed_out(core, plan, now.since(started.unwrap_or(now)), place.as_ref())
 }
 
 impl Leader {
@@ -156,7 +163,7 @@ impl Leader {
         match outcome {
             Ok(Some(won)) => {
                 self.pending = None;
-                let mut guard = self.core.cohorts.hold(&self.core, &won);
+                let mut guard = self.core.cohorts.hold(&self.core, &won, self.term);
                 guard.begin(plan);
                 Ok(Some(guard))
             }
@@ -170,7 +177,7 @@ impl Leader {
     /// Passes the claim on, or ends it if nobody wants it.
     async fn resign(mut self, after: Option<&Error>) {
         if let Some(pending) = self.pending.take()
-            && let Some(unwanted) = self.core.cohorts.pass_on(&self.core, &self.name, pending)
+            && let Some(unwanted) = self.core.cohorts.pass_on(&self.core, &self.name, pending, self.term)
         {
             unwanted.withdraw(after).await;
         }
@@ -180,7 +187,7 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         if let Some(pending) = self.pending.take() {
-            drop(self.core.cohorts.pass_on(&self.core, &self.name, pending));
+            drop(self.core.cohorts.pass_on(&self.core, &self.name, pending, self.term));
         }
     }
 }
@@ -191,9 +198,14 @@ impl Cohorts {
         super::unpoisoned(self.shards[index].lock())
     }
 
-    /// How many local tasks stand before one that gives up now, the holder included.
-    fn ahead(&self, name: &Name) -> usize {
-        self.shard(name).get(name).map_or(1, |cohort| cohort.waiters.len() + 1)
+    /// Who stands before a task that gives up now: the local tasks and, if one has it, the local holder.
+    fn place(&self, core: &Core, name: &Name) -> Option<Place> {
+        let shard = self.shard(name);
+        let cohort = shard.get(name)?;
+        let holder = cohort.holder.as_ref()?;
+        let waiters_ahead = cohort.waiters.len();
+        let holder_expires_in = holder.deadline().since(core.clock.now());
+        Some(Place { ahead: waiters_ahead + 1, waiters_ahead, holder: cohort.plan.label.clone(), holder_expires_in })
     }
 
     fn join(&self, core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Joined {
@@ -202,7 +214,12 @@ impl Cohorts {
             shard.insert(plan.name.clone(), Cohort::new(plan.clone()));
             drop(shard);
             let pending = Pending::new(core, plan.clone(), 1);
-            return Joined::Leads(Leader { core: core.clone(), name: plan.name.clone(), pending: Some(pending) });
+            return Joined::Leads(Leader {
+                core: core.clone(),
+                name: plan.name.clone(),
+                pending: Some(pending),
+                term: 0,
+            });
         };
         if matches!(wait, Wait::No) || !cohort.plan.same_cohort(plan) {
             return Joined::Apart { holds: cohort.holder.is_some() };
@@ -211,17 +228,20 @@ impl Cohorts {
         let number = cohort.tickets;
         let (sender, turn) = oneshot::channel();
         cohort.waiters.insert(number, sender);
+        let since = cohort.holder.is_none().then(|| core.clock.now());
         drop(shard);
-        Joined::Waits(Ticket { core: core.clone(), name: plan.name.clone(), number, turn, called: false })
+        Joined::Waits(Ticket { core: core.clone(), name: plan.name.clone(), number, turn, called: false, since })
     }
 
     /// The leader's claim was granted: its guard is out.
-    fn hold(&self, core: &Arc<Core>, won: &Won) -> Guard {
+    fn hold(&self, core: &Arc<Core>, won: &Won, term: u64) -> Guard {
         let Won { claim, grant } = won;
-        let guard = Guard::new(core.clone(), claim.clone(), grant.token, true);
         let mut shard = self.shard(&claim.name);
-        if let Some(cohort) = shard.get_mut(&claim.name) {
-            cohort.holder = Some(claim.id);
+        let cohort = shard.get_mut(&claim.name).filter(|cohort| cohort.term == term && cohort.holder.is_none());
+        // A leader that was deposed has won for itself alone.
+        let guard = Guard::new(core.clone(), claim.clone(), grant.token, cohort.is_some());
+        if let Some(cohort) = cohort {
+            cohort.holder = Some(claim.clone());
             cohort.token = grant.token;
             cohort.block_end = grant.block_end;
             cohort.granted_at = core.clock.now();
@@ -236,9 +256,12 @@ impl Cohorts {
     }
 
     /// The leader gave up. Answers the claim if no other task wants it: the cohort is then over.
-    fn pass_on(&self, core: &Arc<Core>, name: &Name, pending: Pending) -> Option<Pending> {
-        let mut leader = Box::new(Leader { core: core.clone(), name: name.clone(), pending: Some(pending) });
+    fn pass_on(&self, core: &Arc<Core>, name: &Name, pending: Pending, term: u64) -> Option<Pending> {
+        let mut leader = Box::new(Leader { core: core.clone(), name: name.clone(), pending: Some(pending), term });
         let mut shard = self.shard(name);
+        if shard.get(name).is_none_or(|cohort| cohort.term != term) {
+            return leader.pending.take();
+        }
         while let Some((_, sender)) = shard.get_mut(name).and_then(|cohort| cohort.waiters.pop_first()) {
             match sender.send(Turn::Lead(leader)) {
                 Ok(()) => return None,
@@ -254,7 +277,7 @@ impl Cohorts {
     /// A guard of this claim was released. True if the lease lives on in this cohort.
     pub(crate) fn hand_over(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) -> bool {
         let mut shard = self.shard(&claim.name);
-        let Some(cohort) = shard.get_mut(&claim.name).filter(|cohort| cohort.holder == Some(claim.id)) else {
+        let Some(cohort) = shard.get_mut(&claim.name).filter(|cohort| cohort.is_held_by(claim)) else {
             // Lost before: the others have gone on without it.
             return true;
         };
@@ -278,7 +301,8 @@ impl Cohorts {
             } else {
                 Pending::new(core, cohort.plan.clone(), block)
             };
-            Turn::Lead(Box::new(Leader { core: core.clone(), name: claim.name.clone(), pending: Some(pending) }))
+            let (name, term) = (claim.name.clone(), cohort.term);
+            Turn::Lead(Box::new(Leader { core: core.clone(), name, pending: Some(pending), term }))
         };
         while let Some((_, sender)) = cohort.waiters.pop_first() {
             match sender.send(turn) {
@@ -292,21 +316,28 @@ impl Cohorts {
         false
     }
 
-    /// The lease of this claim was lost: its guard has been told, the others start anew.
+    /// The lease of this claim was lost, or left to itself: the others start anew.
     pub(crate) fn lost(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) {
         let mut shard = self.shard(&claim.name);
-        let Some(cohort) = shard.get_mut(&claim.name).filter(|cohort| cohort.holder == Some(claim.id)) else { return };
-        cohort.holder = None;
-        let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
-        let plan = cohort.plan.clone();
-        let waits = !cohort.waiters.is_empty();
-        if !waits {
+        let Some(cohort) = shard.get_mut(&claim.name) else { return };
+        if cohort.is_held_by(claim) {
+            cohort.holder = None;
+        } else if cohort.holder.is_some() || !claim.was_left_alone() {
+            return;
+        }
+        // Either the guard that was out is lost, or a leader was granted it and never looked: nobody polls its
+        // future. It is deposed, so that the others do not wait for it; if it wakes up it goes on alone.
+        cohort.term += 1;
+        let term = cohort.term;
+        if cohort.waiters.is_empty() {
             shard.remove(&claim.name);
             return;
         }
+        let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
+        let plan = cohort.plan.clone();
         drop(shard);
         let pending = Pending::new(core, plan, block);
-        drop(self.pass_on(core, &claim.name, pending));
+        drop(self.pass_on(core, &claim.name, pending, term));
     }
 }
 
@@ -321,10 +352,15 @@ impl Turn {
 }
 
 impl Cohort {
+    fn is_held_by(&self, claim: &Arc<LiveClaim>) -> bool {
+        self.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, claim))
+    }
+
     fn new(plan: Arc<Plan>) -> Self {
         Self {
             plan,
             holder: None,
+            term: 0,
             token: Token(0),
             block_end: Token(0),
             granted_at: Moment(0),

@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) cohorts: Cohorts,
     pub(crate) label: Arc<str>,
     pub(crate) closed: AtomicBool,
+    /// Whether the store answered the last claim or renewal.
+    pub(crate) reachable: AtomicBool,
     runtime: tokio::runtime::Handle,
     errands: Arc<Errands>,
 }
@@ -40,6 +42,13 @@ pub(crate) struct Core {
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core").field("backend", &self.backend).field("claims", &self.registry.claims()).finish()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Wakes the watchdog, which finds its client gone and ends.
+        self.registry.bell.notify_one();
     }
 }
 
@@ -71,6 +80,7 @@ impl Core {
             cohorts: Cohorts::default(),
             label,
             closed: AtomicBool::new(false),
+            reachable: AtomicBool::new(true),
             runtime,
             errands: Arc::default(),
         });
@@ -92,8 +102,8 @@ impl Core {
                     claim.granted(grant, number);
                 }
             }
-            Event::Ended { id, loss } => {
-                if let Some(claim) = self.registry.find(id) {
+            Event::Ended { id, number, loss } => {
+                if let Some(claim) = self.registry.find(id).filter(|claim| claim.number() == Some(number)) {
                     self.lose(&claim, loss);
                 }
             }
@@ -104,13 +114,10 @@ impl Core {
     /// Ends the trust in a claim: tells its guard, lets the next local task try anew, and ends what
     /// the store may still have of it.
     pub(crate) fn lose(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: Loss) {
-        let was_held = claim.is_granted();
         let store_may_have_it = matches!(loss, Loss::Expired | Loss::MaxHold);
         self.registry.remove(claim);
-        if !claim.lose(loss.clone()) {
-            return;
-        }
-        if was_held {
+        let Some(was_granted) = claim.lose(loss.clone()) else { return };
+        if was_granted {
             tracing::warn!(name = %claim.name, owner = %claim.owner, %loss, "lease lost");
             self.cohorts.lost(self, claim);
         }

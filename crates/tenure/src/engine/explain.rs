@@ -29,6 +29,9 @@ pub(super) fn refused(core: &Core, plan: &Plan, refusal: &Refusal) -> Error {
         Refusal::PermitsWithinPermits => {
             "this owner holds permits of it and asks for more: take all it needs at once".to_owned()
         }
+        Refusal::NotSession => {
+            "this owner holds it outside a session: take the outer lock through a session to re-enter it".to_owned()
+        }
         Refusal::NotHeld => "this owner does not hold it with that token, so there is nothing to re-enter".to_owned(),
         Refusal::Units { asked } => format!("{asked} cannot be taken"),
     };

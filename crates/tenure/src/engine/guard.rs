@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::core::{Core, release};
+use super::core::{Core, no_answer, release};
 use super::detach::Detach;
 use super::live::LiveClaim;
 use super::plan::Plan;
@@ -18,6 +18,9 @@ use crate::machine::Shape;
 use crate::name::Name;
 use crate::owner::Owner;
 use crate::token::Token;
+
+/// How long a release is awaited.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
 
 /// A lock that is held. Dropping it releases the lock; [`release`](Self::release) also tells how that went.
 ///
@@ -61,8 +64,9 @@ impl Guard {
             return;
         }
         let now = self.core.clock.now();
-        let timer = |after: Option<Duration>, kind: fn(Arc<LiveClaim>) -> Kind| {
-            after.map(|after| self.core.registry.add_timer(kind(self.claim.clone()), now + after))
+        let turn = self.claim.turn();
+        let timer = |after: Option<Duration>, kind: fn(Arc<LiveClaim>, u64) -> Kind| {
+            after.map(|after| self.core.registry.add_timer(kind(self.claim.clone(), turn), now + after))
         };
         self.timers = [timer(plan.max_hold, Kind::MaxHold), timer(plan.warn_after, Kind::Warn)];
     }
@@ -128,8 +132,14 @@ impl Guard {
         self.claim.deadline()
     }
 
-    /// Resolves when the lease is lost, with the reason; never before, and never after its deadline by
-    /// more than the time this task has to wait for its turn.
+    /// Why the last renewal failed, if it did: what stands behind a [`Loss::Expired`].
+    pub fn renewal_failure(&self) -> Option<String> {
+        self.claim.renewal_failure().map(|failure| failure.to_string())
+    }
+
+    /// Resolves when the lease is lost, with the reason: before its deadline, or as soon after it as the
+    /// process, its runtime and this task run again. The runtime is the one the client was connected on: if
+    /// that is gone nobody renews and nobody tells, and only [`is_held`](Self::is_held) stays exact.
     ///
     /// # Cancel safety
     ///
@@ -188,7 +198,8 @@ impl Guard {
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease had been lost: somebody else may have held
     /// the lock meanwhile. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not
-    /// answer for a whole ttl; the claim has expired by then.
+    /// answer for five seconds (or a shorter ttl): the release goes on in the background, and the claim ends with
+    /// its ttl at the latest.
     ///
     /// # Cancel safety
     ///
@@ -204,7 +215,9 @@ impl Guard {
         self.core.registry.remove(&self.claim);
         let (core, claim) = (self.core.clone(), &self.claim);
         let work = release(core.clone(), claim.name.clone(), claim.id, claim.number(), claim.ttl);
-        match Detach::new(core, Box::pin(work)).await {
+        let limit = || Some(core.clock.now() + claim.ttl.min(RELEASE_MAX));
+        let answer = core.within(limit, Detach::new(core.clone(), Box::pin(work))).await;
+        match answer.unwrap_or_else(|| Err(no_answer().at(Step::Release).about(&claim.name))) {
             Ok(Released::Yes) => Ok(()),
             Ok(Released::NotFound) => Err(Error::lost(self.name(), Loss::Gone).at(Step::Release)),
             Ok(Released::Broken { by, reason }) => {
@@ -215,11 +228,16 @@ impl Guard {
         }
     }
 
-    /// Leaves the claim to live on without this guard, until its ttl, and answers what is needed to renew
-    /// or release it elsewhere ([`Tenure::renew_as`](crate::Tenure::renew_as),
-    /// [`Tenure::release_as`](crate::Tenure::release_as)).
+    /// Leaves the claim to live on without this guard, until its ttl.
+    ///
+    /// If the lock was [`repeatable`](crate::Lock::repeatable), the owner is all that is needed to renew or
+    /// release it elsewhere ([`Tenure::renew_as`](crate::Tenure::renew_as),
+    /// [`Tenure::release_as`](crate::Tenure::release_as)); any other claim just runs out.
     pub fn leave(mut self) -> Lease {
         self.disarm();
+        if self.in_cohort {
+            self.core.cohorts.lost(&self.core, &self.claim);
+        }
         let lease = Lease {
             name: self.name().clone(),
             owner: self.owner().clone(),

@@ -1,7 +1,7 @@
 //! A claim of this client that the store has, or may have.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -28,6 +28,7 @@ pub(crate) struct LiveClaim {
     granted: AtomicBool,
     /// Whether a task has taken the grant.
     taken: AtomicU8,
+    turn: AtomicU64,
     /// The local deadline in microseconds: zero before the first answer and after a loss.
     deadline: AtomicU64,
     state: Mutex<State>,
@@ -41,6 +42,8 @@ struct State {
     number: Option<u64>,
     /// A grant that was heard of before the claim itself was answered.
     early: Option<(Grant, u64)>,
+    /// Why the last renewal failed.
+    failure: Option<Arc<str>>,
 }
 
 const UNTAKEN: u8 = 0;
@@ -62,7 +65,7 @@ pub(crate) enum Phase {
 
 impl LiveClaim {
     pub(crate) fn new(id: ClaimId, owner: Owner, plan: &Plan) -> Self {
-        let state = State { phase: Phase::Asking, number: None, early: None };
+        let state = State { phase: Phase::Asking, number: None, early: None, failure: None };
         Self {
             name: plan.name.clone(),
             id,
@@ -72,6 +75,7 @@ impl LiveClaim {
             renewed: plan.renewed,
             granted: AtomicBool::new(false),
             taken: AtomicU8::new(UNTAKEN),
+            turn: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -91,8 +95,28 @@ impl LiveClaim {
         self.taken.swap(TAKEN, Ordering::AcqRel) == LEFT_ALONE
     }
 
+    /// Whether it was granted to a task that never looked.
+    pub(crate) fn was_left_alone(&self) -> bool {
+        self.taken.load(Ordering::Acquire) == LEFT_ALONE
+    }
+
+    /// Which guard of it is out: what is a guard's own names its turn.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Acquire)
+    }
+
+    /// Why the last renewal failed, if it did.
+    pub(crate) fn renewal_failure(&self) -> Option<Arc<str>> {
+        self.state().failure.clone()
+    }
+
+    pub(crate) fn renewal_failed(&self, failure: &Arc<str>) {
+        self.state().failure = Some(failure.clone());
+    }
+
     /// The grant is on its way to another task.
     pub(crate) fn offer(&self) {
+        self.turn.fetch_add(1, Ordering::AcqRel);
         self.taken.store(UNTAKEN, Ordering::Release);
     }
 
@@ -131,6 +155,7 @@ impl LiveClaim {
             return false;
         }
         state.number = Some(standing.number);
+        state.failure = None;
         if matches!(state.phase, Phase::Lost(_)) {
             return true;
         }
@@ -177,18 +202,19 @@ impl LiveClaim {
         granted
     }
 
-    /// The lease can no longer be trusted. True if that is news.
-    pub(crate) fn lose(&self, loss: Loss) -> bool {
+    /// The lease can no longer be trusted. If that is news, whether it was granted.
+    pub(crate) fn lose(&self, loss: Loss) -> Option<bool> {
         let mut state = self.state();
         if matches!(state.phase, Phase::Lost(_)) {
-            return false;
+            return None;
         }
+        let was_granted = self.is_granted();
         self.deadline.store(0, Ordering::Release);
         self.granted.store(false, Ordering::Release);
         state.phase = Phase::Lost(loss);
         drop(state);
         self.changed.notify_waiters();
-        true
+        Some(was_granted)
     }
 
     /// Resolves at the next change of the phase to granted or lost.

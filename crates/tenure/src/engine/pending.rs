@@ -3,9 +3,14 @@
 //! A [`Pending`] can be dropped at any point, and can be passed to another task at any point: calls to
 //! the store under way travel with it.
 
+use std::future::ready;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::cleanup::{Stage, clean_up, ending};
 use super::core::{Core, no_answer};
@@ -15,7 +20,7 @@ use super::lease;
 use super::live::{LiveClaim, Phase};
 use super::plan::Plan;
 use super::watchdog::next_ask;
-use crate::backend::{Answer, Block, Claimed, RenewRequest, Renewed};
+use crate::backend::{Answer, Block, Call, Claimed, RenewRequest, Renewed};
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{Grant, Place};
@@ -24,7 +29,7 @@ use crate::token::Token;
 /// How long a store may be out of reach before a claim that it never answered fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a claim is awaited before its caller is told that its time is over.
-const WITHDRAWAL_MAX: Duration = Duration::from_secs(1);
+const WITHDRAWAL_MAX: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(5);
@@ -66,6 +71,8 @@ pub(crate) struct Pending {
     /// Whether the grant was waited for in the queue.
     waited: bool,
     last_place: Option<Place>,
+    /// Tells attempts with the same id apart; zero where ids are random.
+    attempt: u64,
 }
 
 /// A claim that was granted.
@@ -77,6 +84,7 @@ pub(crate) struct Won {
 impl Pending {
     pub(crate) fn new(core: &Arc<Core>, plan: Arc<Plan>, block: u32) -> Self {
         let claim = register(core, &plan);
+        let attempt = if plan.repeatable { rand::random() } else { 0 };
         Self {
             core: core.clone(),
             plan,
@@ -89,6 +97,7 @@ impl Pending {
             tries: 0,
             waited: false,
             last_place: None,
+            attempt,
         }
     }
 
@@ -106,9 +115,9 @@ impl Pending {
         pending
     }
 
-    /// Another task goes on with it, with a patience of its own.
-    pub(crate) fn taken_over(&mut self) {
-        self.started = OnceLock::new();
+    /// Another task goes on with it, with the patience it has had since it began to wait.
+    pub(crate) fn taken_over(&mut self, since: Option<Moment>) {
+        self.started = since.map_or_else(OnceLock::new, OnceLock::from);
         self.tries = 0;
     }
 
@@ -153,13 +162,15 @@ impl Pending {
         let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
         let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
         if call.is_none() {
-            let request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
+            let mut request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
+            request.attempt = self.attempt;
             self.sent = true;
-            *call = Some(self.core.backend.claim(&self.plan.name, request));
+            *call = Some(attended(&self.core, &self.claim, self.core.backend.claim(&self.plan.name, request)));
         }
         let Some(under_way) = call else { return Ok(true) };
         let answer = self.core.within(limit, under_way).await;
         *call = None;
+        self.core.reachable.store(matches!(answer, Some(Ok(_))), Ordering::Release);
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
                 self.reached = true;
@@ -199,6 +210,7 @@ impl Pending {
         match claim.phase() {
             Phase::Granted(grant) => Ok(self.accept(grant).await),
             Phase::Waiting(place) => {
+                self.started();
                 self.waited = true;
                 self.last_place = Some(place);
                 if matches!(wait, Wait::No) {
@@ -227,8 +239,9 @@ impl Pending {
             let answer = self.core.within(|| Some(claim.deadline()), call).await;
             if let Some(Ok(Answer { value, counted_from })) = answer
                 && let Some(Renewed::Stands(standing)) = value.first()
+                && standing.state.is_ok()
+                && claim.answered(standing, counted_from)
             {
-                claim.answered(standing, counted_from);
                 self.waited = false;
             } else {
                 self.make_anew();
@@ -266,7 +279,9 @@ impl Pending {
         *call = None;
         match answer {
             Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {
-                if !held.extended(grant, counted_from) {
+                let extended = held.extended(grant, counted_from);
+                // Heard too late, it is not reported.
+                if !extended || self.core.clock.now() >= lease::lost_at(held.deadline()) {
                     self.make_anew();
                     return Ok(None);
                 }
@@ -376,14 +391,38 @@ fn call_limit(
     let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
     move || {
         let now = core.clock.now();
+        let started = *started.get_or_init(|| now);
         let limit = now + patience;
         let until = match wait {
+            // However short the wait, a free lock is found free.
+            Wait::Until(until) if !reached => until.max(started + CALL_TIMEOUT_MIN),
             Wait::Until(until) => until,
-            Wait::Forever if !reached => *started.get_or_init(|| now) + PATIENCE,
+            Wait::Forever if !reached => started + PATIENCE,
             Wait::Forever | Wait::No => limit,
         };
         Some(limit.min(until))
     }
+}
+
+/// Sees to it that the answer is taken note of though the asking future may never be polled again: a claim
+/// that nobody takes then ends with its ttl like any other.
+fn attended(core: &Arc<Core>, claim: &Arc<LiveClaim>, mut call: Call<Answer<Claimed>>) -> Call<Answer<Claimed>> {
+    if let Poll::Ready(answer) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        return Box::pin(ready(answer));
+    }
+    let (told, telling) = oneshot::channel();
+    let (attendant, claim) = (core.clone(), claim.clone());
+    core.errand(Box::pin(async move {
+        let limit = || Some(attendant.clock.now() + claim.ttl);
+        let Some(answer) = attendant.within(limit, call).await else { return };
+        if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer
+            && claim.answered(standing, *counted_from)
+        {
+            attendant.registry.schedule(claim.id, next_ask(&claim, standing, *counted_from));
+        }
+        drop(told.send(answer));
+    }));
+    Box::pin(async move { telling.await.unwrap_or_else(|_| Err(no_answer())) })
 }
 
 /// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.

@@ -118,6 +118,8 @@ impl Plan {
             inbox: no_inbox(),
             within: self.within.clone(),
             reenter: self.reenter,
+            solo: self.may_join_cohort(),
+            attempt: 0,
         }
     }
 }

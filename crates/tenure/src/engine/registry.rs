@@ -46,10 +46,10 @@ pub(crate) enum Kind {
     Claim(Beat),
     /// Wakes a task.
     Alarm(Waker),
-    /// A guard's `max_hold` is over.
-    MaxHold(Arc<LiveClaim>),
-    /// A guard is held longer than `warn_after`.
-    Warn(Arc<LiveClaim>),
+    /// The `max_hold` of the guard with this turn is over.
+    MaxHold(Arc<LiveClaim>, u64),
+    /// The guard with this turn is held longer than `warn_after`.
+    Warn(Arc<LiveClaim>, u64),
 }
 
 /// The renewals of one claim.

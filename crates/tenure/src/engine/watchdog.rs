@@ -99,9 +99,9 @@ fn collect(core: &Core, now: Moment) -> Round {
         let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) else {
             match table.remove(key) {
                 Some(Kind::Alarm(waker)) => wakers.push(waker),
-                Some(Kind::MaxHold(claim)) => round.lost.push((claim, Loss::MaxHold)),
-                Some(Kind::Warn(claim)) => round.warn.push(claim),
-                Some(Kind::Claim(_)) | None => {}
+                Some(Kind::MaxHold(claim, turn)) if claim.turn() == turn => round.lost.push((claim, Loss::MaxHold)),
+                Some(Kind::Warn(claim, turn)) if claim.turn() == turn => round.warn.push(claim),
+                _ => {}
             }
             continue;
         };
@@ -174,6 +174,8 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
         }
         Err(error) => {
             tracing::debug!(%error, claims = claims.len(), "renewal failed");
+            let failure: Arc<str> = error.to_string().into();
+            claims.iter().for_each(|(_, claim)| claim.renewal_failed(&failure));
             return retry(core, &claims);
         }
     };

@@ -50,6 +50,10 @@ pub fn apply_reaching(
     floor: u64,
     mut hears: impl FnMut(&Claim) -> bool,
 ) -> Applied {
+    // Nothing dies now and nothing ends by this: nobody else can be granted.
+    if queue.sweep_at > now && matches!(op, Op::Claim(_) | Op::Renew { .. }) {
+        return apply(queue, op.clone(), now, floor);
+    }
     // Each round but the last raises one claim's `skipped`.
     let rounds_max = queue.claims.len().saturating_mul(usize::from(SKIPS_MAX));
     for _ in 0..rounds_max {
@@ -81,9 +85,7 @@ pub fn apply_reaching(
 fn sweep(queue: &mut Queue, now: Moment) {
     queue.claims.retain(|claim| claim.expires > now);
     queue.marks.retain(|mark| mark.until > now);
-    let claims = queue.claims.iter().map(|claim| claim.expires);
-    let marks = queue.marks.iter().map(|mark| mark.until);
-    queue.sweep_at = claims.chain(marks).min().unwrap_or(Moment(u64::MAX));
+    queue.prepare();
 }
 
 /// Grants the claims at the front that fit, then the waiters that re-enter with them.
@@ -104,10 +106,10 @@ fn promote(queue: &mut Queue, now: Moment, floor: u64, grants: &mut Vec<Granted>
 /// waiting for their own owner could last for ever.
 fn re_enter_waiters(queue: &mut Queue, mut holders: usize, now: Moment, grants: &mut Vec<Granted>) -> usize {
     let Some(newest) = holders.checked_sub(1).and_then(|index| queue.claims.get(index)) else { return holders };
-    let (owner, shape, grant) = (newest.owner.clone(), newest.shape, newest.grant);
+    let (owner, shape, grant, solo) = (newest.owner.clone(), newest.shape, newest.grant, newest.solo);
     let mut index = holders;
     while let Some(waiter) = queue.claims.get(index) {
-        if waiter.owner == owner && shape.covers(waiter.shape) {
+        if !solo && waiter.owner == owner && shape.covers(waiter.shape) {
             let re_entry = grant.map(|grant| Grant { at: now, block_end: grant.token, ..grant });
             if let (Some(claim), Some(re_entry)) = (queue.claims.remove(index), re_entry) {
                 queue.claims.insert(holders, claim);
@@ -140,14 +142,19 @@ fn take_tokens(queue: &mut Queue, block: u32, now: Moment, floor: u64) -> Grant 
     Grant { token, block_end, at: now }
 }
 
+/// Whether this owner may take this shape within what `held` holds.
+fn re_enterable(held: &Claim, owner: &Owner, shape: Shape) -> bool {
+    held.owner == *owner && held.shape.covers(shape) && !held.solo
+}
+
 /// Whether a claim of this owner and shape fits beside the first `holders` claims.
 fn fits(queue: &Queue, holders: usize, owner: &Owner, shape: Shape) -> bool {
     let mut held = queue.claims.iter().take(holders);
     match shape {
-        Shape::Exclusive => holders == 0 || held.any(|h| h.owner == *owner && h.shape == Shape::Exclusive),
+        Shape::Exclusive => holders == 0 || held.any(|h| re_enterable(h, owner, shape)),
         Shape::Shared => {
             held.all(|h| h.shape == Shape::Shared)
-                || queue.claims.iter().take(holders).any(|h| h.owner == *owner && h.shape.covers(shape))
+                || queue.claims.iter().take(holders).any(|h| re_enterable(h, owner, shape))
         }
         Shape::Permits { units, of } => {
             let taken: u64 = held.map(|h| u64::from(h.shape.units())).sum();
@@ -158,7 +165,7 @@ fn fits(queue: &Queue, holders: usize, owner: &Owner, shape: Shape) -> bool {
 
 fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> Outcome {
     if let Some(index) = queue.position(request.id) {
-        return repeat(queue, index, &request, now);
+        return repeat(queue, index, &request, now, floor);
     }
     if let Some(refusal) = refuse(queue, &request) {
         return Outcome::Refused(refusal);
@@ -168,7 +175,7 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
         .claims
         .iter()
         .take(holders)
-        .find(|held| held.owner == request.owner && held.shape.covers(request.shape))
+        .find(|held| re_enterable(held, &request.owner, request.shape))
         .and_then(|held| held.grant);
     let nobody_waits = queue.claims.len() == holders;
     let at_once = re_entered.is_some() || (nobody_waits && fits(queue, holders, &request.owner, request.shape));
@@ -191,17 +198,21 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
     standing(queue, id, now).map_or(Outcome::Gone, Outcome::Stands)
 }
 
-/// The same claim id again: the same answer, and a renewal.
-fn repeat(queue: &mut Queue, index: usize, request: &ClaimRequest, now: Moment) -> Outcome {
+/// The same claim id again: the same answer, and a renewal. Another attempt with the id takes it over: the
+/// news goes there from now on, and the attempt before can no longer end it.
+fn repeat(queue: &mut Queue, index: usize, request: &ClaimRequest, now: Moment, floor: u64) -> Outcome {
     if let Some(claim) = queue.claims.get(index)
         && (claim.shape != request.shape || claim.owner != request.owner)
     {
         return Outcome::Refused(Refusal::Mixed { live: claim.shape, asked: request.shape });
     }
-    if let Some(claim) = queue.claims.get_mut(index)
-        && claim.grant.is_none()
-    {
-        // The attempt may go on in another process, which listens elsewhere.
+    let number = queue.last_number.saturating_add(1).max(floor);
+    if let Some(claim) = queue.claims.get_mut(index) {
+        if claim.attempt != request.attempt {
+            claim.attempt = request.attempt;
+            claim.number = number;
+            queue.last_number = number;
+        }
         claim.inbox = request.inbox.clone();
     }
     renew(queue, request.id, request.ttl, now)
@@ -227,7 +238,9 @@ fn refuse(queue: &Queue, request: &ClaimRequest) -> Option<Refusal> {
         return Some(Refusal::Mixed { live: oldest.shape, asked });
     }
     let mut held = queue.holders().filter(|held| held.owner == request.owner).peekable();
-    held.peek()?;
+    if held.peek()?.solo {
+        return Some(Refusal::NotSession);
+    }
     match asked {
         Shape::Permits { .. } => Some(Refusal::PermitsWithinPermits),
         _ if held.any(|held| held.shape.covers(asked)) => None,
@@ -261,6 +274,8 @@ fn append(queue: &mut Queue, index: usize, request: ClaimRequest, now: Moment, f
             strict: request.strict,
             skipped: 0,
             inbox: request.inbox,
+            solo: request.solo,
+            attempt: request.attempt,
             within: request.within,
         },
     );

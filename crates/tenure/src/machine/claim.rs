@@ -111,14 +111,19 @@ pub struct Claim {
     pub skipped: u8,
     /// Where its client hears of a grant.
     pub inbox: Arc<str>,
+    /// Whether nobody may re-enter it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub solo: bool,
+    /// The attempt that asked last.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempt: u64,
     /// The owners its process runs within, for finding deadlocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Owner>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // the shape serde asks for
-fn is_zero(count: &u8) -> bool {
-    *count == 0
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 /// What remains of a claim that was broken, so that its holder is told who and why.
@@ -183,6 +188,13 @@ impl Queue {
     /// The claims that wait, in order.
     pub fn waiters(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().skip_while(|claim| claim.grant.is_some())
+    }
+
+    /// Looks once for what dies first, so that operations before that moment need not.
+    pub(crate) fn prepare(&mut self) {
+        let claims = self.claims.iter().map(|claim| claim.expires);
+        let marks = self.marks.iter().map(|mark| mark.until);
+        self.sweep_at = claims.chain(marks).min().unwrap_or(Moment(u64::MAX));
     }
 
     /// The claim with this id.

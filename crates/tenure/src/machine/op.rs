@@ -34,6 +34,11 @@ pub struct ClaimRequest {
     pub within: Vec<Owner>,
     /// Only re-enter: refused unless the owner holds with this token.
     pub reenter: Option<Token>,
+    /// Whether tasks of one process hand it over among themselves, so that nobody may re-enter it.
+    pub solo: bool,
+    /// Which attempt with this id asks: zero unless the id may come again. Another attempt takes the claim
+    /// over, with a new number, so that the one before cannot end it.
+    pub attempt: u64,
 }
 
 /// What is asked of a name.
@@ -145,6 +150,8 @@ pub enum Refusal {
     Upgrade,
     /// The owner holds permits of it and asks for more.
     PermitsWithinPermits,
+    /// The owner holds it outside a session, where it is handed over among local tasks.
+    NotSession,
     /// The owner does not hold it with the token to re-enter.
     NotHeld,
     /// More units than there are, or none.

@@ -32,6 +32,7 @@ fn kinds(seen: &Seen<'_>) -> Vec<&'static str> {
         (Outcome::Refused(Refusal::PermitsWithinPermits), _) => "refused: permits within permits",
         (Outcome::Refused(Refusal::NotHeld), _) => "refused: not held",
         (Outcome::Refused(Refusal::Units { .. }), _) => "refused: units",
+        (Outcome::Refused(Refusal::NotSession), _) => "refused: outside a session",
         (Outcome::Gone, _) => "gone",
         (Outcome::Broken(_), _) => "broken",
         (Outcome::Released, _) => "released",

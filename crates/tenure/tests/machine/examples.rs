@@ -24,6 +24,8 @@ fn claim(id: u64, owner: &str, shape: Shape) -> ClaimRequest {
         inbox: Arc::from(owner),
         within: Vec::new(),
         reenter: None,
+        solo: false,
+        attempt: 0,
     }
 }
 
@@ -179,4 +181,34 @@ fn a_deaf_waiter_is_passed_over_when_a_dead_holder_is_swept() {
     assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [3]);
     assert_eq!(waiting(&queue), [2]);
     assert_eq!(queue.waiters().next().unwrap().skipped, 1, "it is not passed over for the dead");
+}
+
+#[test]
+fn what_local_tasks_hand_over_among_themselves_is_not_re_entered() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, ClaimRequest { solo: true, ..claim(1, "a", Shape::Exclusive) });
+    let refused = asks(&mut queue, claim(2, "a", Shape::Exclusive));
+    assert_eq!(refused, Outcome::Refused(Refusal::NotSession));
+    asks(&mut queue, claim(3, "b", Shape::Exclusive));
+    assert_eq!((holding(&queue), waiting(&queue)), (vec![(1, 1)], vec![3]));
+}
+
+#[test]
+fn another_attempt_with_the_id_takes_the_claim_over_from_the_one_before() {
+    let mut queue = Queue::new(0);
+    asks(&mut queue, claim(1, "h", Shape::Exclusive));
+    let attempt = |attempt| ClaimRequest { attempt, ..claim(2, "a", Shape::Exclusive) };
+    let number = |outcome| match outcome {
+        Outcome::Stands(standing) => standing.number,
+        other => panic!("{other:?}"),
+    };
+    let first = number(asks(&mut queue, attempt(7)));
+    assert_eq!(number(asks(&mut queue, attempt(7))), first, "a retry is the same attempt");
+    let second = number(asks(&mut queue, attempt(8)));
+    assert_ne!(first, second);
+    ends(&mut queue, 1);
+    // The attempt before gives up: what the later one holds is not its to end.
+    let late = at(&mut queue, 1, Op::Release { id: ClaimId(2), number: Some(first) });
+    assert_eq!(late.outcome, Outcome::Gone);
+    assert_eq!(holding(&queue), [(2, 2)]);
 }

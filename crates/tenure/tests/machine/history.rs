@@ -99,6 +99,8 @@ impl World {
             inbox: Arc::from("one"),
             within: Vec::new(),
             reenter: None,
+            solo: false,
+            attempt: 0,
         }
     }
 

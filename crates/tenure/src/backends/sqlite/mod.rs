@@ -15,11 +15,13 @@
 //! Tokens grow as long as the file lives. If it is deleted, or a power loss takes the last commits, they go
 //! on from the wall clock.
 //!
-//! Not for network file systems (refused), nor for processes in different time namespaces.
+//! Not for network file systems (those known by their `statfs` number are refused), nor for file systems shared
+//! with the kernel of another machine, a virtual one included, nor for processes in different time namespaces.
 
 mod error;
 mod inbox;
 mod place;
+mod rows;
 mod schema;
 mod worker;
 

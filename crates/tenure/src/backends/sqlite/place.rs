@@ -46,11 +46,39 @@ pub(super) fn settle(path: PathBuf) -> Result<PathBuf> {
         )));
     }
     let path = directory.join(file);
-    if path.is_dir() {
-        return Err(refused(format!("{} is a directory: name a file", path.display())));
+    match std::fs::metadata(&path) {
+        Ok(found) if !found.is_file() => {
+            return Err(refused(format!("{} is not a regular file: name another", path.display())));
+        }
+        Ok(_) => {}
+        // Made here, since SQLite would make it for this user alone whatever the directory allows.
+        Err(_) => make_file(&path)?,
     }
     // A link leads to the file other processes may name directly.
     Ok(path.canonicalize().unwrap_or(path))
+}
+
+/// What others may do with a file beside this path: what they may do with its directory, unless that keeps
+/// everybody's files apart, as `/tmp` does.
+pub(super) fn mode_beside(path: &Path, mask: u32) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    const STICKY: u32 = 0o1000;
+    let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
+    let mode = directory.map_or(0o700, |directory| directory.permissions().mode());
+    let mode = if mode & STICKY == 0 { mode } else { mode & !0o022 };
+    (mode | 0o600) & mask
+}
+
+/// Makes an empty file, unless another process is quicker.
+fn make_file(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let settled = match made {
+        Ok(file) => file.set_permissions(std::fs::Permissions::from_mode(mode_beside(path, 0o666))),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    };
+    settled.map_err(|error| refused(format!("{} cannot be opened or made", path.display())).because(error))
 }
 
 fn make_private(directory: &Path) -> Result<()> {

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::error::{at_commit, before_commit, unreadable};
 use super::inbox::{Inbox, News, Post};
+use super::rows::{self, Rows};
 use super::{place, schema};
-use crate::clock::{Clock, Moment};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{Applied, NameView, Op, Outcome, Queue, apply_reaching};
+use crate::clock::Clock;
+use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::machine::{NameView, Op, Outcome, Queue, apply_reaching};
 use crate::name::Name;
 
 /// The most jobs in one transaction.
@@ -33,6 +34,8 @@ pub(super) struct Worker {
     connection: Connection,
     clock: Arc<dyn Clock>,
     post: Post,
+    /// SQLite's write-ahead log.
+    log: PathBuf,
     transactions: u32,
 }
 
@@ -52,7 +55,10 @@ impl Worker {
         let (connection, inbox) = open().map_err(|error| error.in_store(url.clone()))?;
         let post = inbox.post();
         // Looks for dead names with the first transaction.
-        Ok((Self { connection, clock, post, transactions: SWEEP_EVERY }, inbox, url))
+        let mut log = path.into_os_string();
+        log.push("-wal");
+        let worker = Self { connection, clock, post, log: log.into(), transactions: SWEEP_EVERY };
+        Ok((worker, inbox, url))
     }
 
     /// Works until every sender is gone.
@@ -88,7 +94,7 @@ impl Worker {
                 }
             }
             // One damaged row must not fail the jobs that happened to share its transaction.
-            Err(error) if replies.len() > 1 && error.kind() == ErrorKind::Store => {
+            Err(error) if replies.len() > 1 && error.kind() == ErrorKind::Store && not_applied(&error) => {
                 for job in work.into_iter().zip(replies) {
                     self.write(vec![job]);
                 }
@@ -108,21 +114,22 @@ impl Worker {
         let now = self.clock.now();
         let floor = self.clock.wall_micros();
         let forgotten_before = schema::forgotten(&transaction)?;
-        let mut forgotten = forgotten_before;
+        let mut rows = Rows::new(&transaction, forgotten_before);
         let mut outcomes = Vec::with_capacity(work.len());
         for ops in work {
             let mut answers = Vec::with_capacity(ops.len());
             for (name, op) in ops {
-                let applied = apply_row(&transaction, name, op, now, floor, &mut forgotten, |inbox| {
-                    news.hears(&self.post, inbox)
-                })?;
+                let queue = rows.load(name)?;
+                let applied = apply_reaching(queue, op, now, floor, |claim| news.hears(&self.post, &claim.inbox));
                 news.note(&applied, op);
                 answers.push(applied.outcome);
             }
             outcomes.push(answers);
         }
+        let mut forgotten = rows.store()?;
         self.transactions += 1;
-        if self.transactions >= SWEEP_EVERY {
+        let look_around = self.transactions >= SWEEP_EVERY;
+        if look_around {
             self.transactions = 0;
             schema::forget_dead(&transaction, now, &mut forgotten)?;
         }
@@ -130,12 +137,15 @@ impl Worker {
             schema::set_forgotten(&transaction, forgotten)?;
         }
         transaction.commit().map_err(at_commit)?;
+        if look_around {
+            schema::trim_log(&self.connection, &self.log);
+        }
         Ok(outcomes)
     }
 
     fn inspect(&self, name: &Name) -> Result<NameView> {
         let now = self.clock.now();
-        Ok(match read(&self.connection, name)? {
+        Ok(match rows::read(&self.connection, name)? {
             Some((queue, _)) => NameView::of(name.clone(), &queue, now),
             None => NameView::free(name.clone()),
         })
@@ -165,51 +175,8 @@ impl Worker {
     }
 }
 
-/// Reads a name's queue, and its text as it stands in the file.
-fn read(connection: &Connection, name: &Name) -> Result<Option<(Queue, String)>> {
-    let mut statement = connection.prepare_cached("SELECT queue FROM names WHERE name = ?1").map_err(before_commit)?;
-    let text: Option<String> =
-        statement.query_row([name.as_str()], |row| row.get(0)).optional().map_err(before_commit)?;
-    let Some(text) = text else { return Ok(None) };
-    let queue = serde_json::from_str(&text).map_err(|error| unreadable(name.as_str(), error))?;
-    Ok(Some((queue, text)))
-}
-
-/// Runs the machine on one row.
-fn apply_row(
-    connection: &Connection,
-    name: &Name,
-    op: &Op,
-    now: Moment,
-    floor: u64,
-    forgotten: &mut u64,
-    mut hears: impl FnMut(&Arc<str>) -> bool,
-) -> Result<Applied> {
-    let (mut queue, before) = match read(connection, name)? {
-        Some((queue, text)) => (queue, Some(text)),
-        None => (Queue::new(*forgotten), None),
-    };
-    let applied = apply_reaching(&mut queue, op, now, floor, |claim| hears(&claim.inbox));
-    if queue.is_idle() {
-        if before.is_some() {
-            *forgotten = (*forgotten).max(queue.high_water());
-            let mut delete = connection.prepare_cached("DELETE FROM names WHERE name = ?1").map_err(before_commit)?;
-            delete.execute([name.as_str()]).map_err(before_commit)?;
-        }
-        return Ok(applied);
-    }
-    let text = serde_json::to_string(&queue).map_err(|error| unreadable(name.as_str(), error))?;
-    if before.as_ref() != Some(&text) {
-        let mut put = connection
-            .prepare_cached(
-                "INSERT INTO names VALUES (?1, ?2, ?3)
-                 ON CONFLICT DO UPDATE SET queue = excluded.queue, dead_at = excluded.dead_at",
-            )
-            .map_err(before_commit)?;
-        let dead_at = i64::try_from(queue.dead_at().as_micros()).unwrap_or(i64::MAX);
-        put.execute((name.as_str(), &text, dead_at)).map_err(before_commit)?;
-    }
-    Ok(applied)
+fn not_applied(error: &Error) -> bool {
+    error.certainty() == Certainty::NotApplied
 }
 
 /// The same error for each of the jobs that shared a transaction.
