@@ -80,7 +80,7 @@ impl Core {
             cohorts: Cohorts::default(),
             label,
             closed: AtomicBool::new(false),
-            reachable: AtomicBool::new(true),
+            reachable: AtomicBool::new(false),
             runtime,
             errands: Arc::default(),
         });
