@@ -1,6 +1,5 @@
 //! The one background task of a client: it renews every live claim and keeps every deadline.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -87,11 +86,21 @@ struct Batch {
     fresh: bool,
 }
 
+impl Round {
+    /// Adds a claim to a batch that has room. Requests that went unanswered are repeated apart from the
+    /// others, on a fresh connection.
+    fn ask(&mut self, fresh: bool, claim: (Key, Arc<LiveClaim>)) {
+        let room = |batch: &&mut Batch| batch.fresh == fresh && batch.claims.len() < BATCH_MAX;
+        match self.batches.iter_mut().rev().find(room) {
+            Some(batch) => batch.claims.push(claim),
+            None => self.batches.push(Batch { claims: vec![claim], fresh }),
+        }
+    }
+}
+
 /// Takes what is due off the table.
 fn collect(core: &Core, now: Moment) -> Round {
     let mut round = Round::default();
-    // Requests that go unanswered are repeated apart from the others, on a fresh connection.
-    let mut asks: BTreeMap<bool, Claims> = BTreeMap::new();
     let mut wakers = Vec::new();
     let mut table = core.registry.table();
     for _ in 0..ROUND_MAX {
@@ -119,16 +128,12 @@ fn collect(core: &Core, now: Moment) -> Round {
         let fresh = beat.unanswered > 0;
         beat.unanswered = beat.unanswered.saturating_add(1);
         beat.ask_at = NEVER;
-        asks.entry(fresh).or_default().push((key, beat.claim.clone()));
+        round.ask(fresh, (key, beat.claim.clone()));
         table.set_due(key, NEVER);
     }
     drop(table);
     for waker in wakers {
         waker.wake();
-    }
-    for (fresh, claims) in asks {
-        let batches = claims.chunks(BATCH_MAX).map(|chunk| Batch { claims: chunk.to_vec(), fresh });
-        round.batches.extend(batches);
     }
     round
 }
