@@ -351,3 +351,20 @@ async fn a_client_that_is_dropped_leaves_no_task_behind() {
     }
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), before);
 }
+
+#[tokio::test]
+async fn a_request_for_the_next_block_that_nobody_polls_keeps_the_lock_for_one_ttl_at_most() {
+    let world = World::new();
+    let a = world.client("a");
+    let lock = a.lock("x").ttl(TTL);
+    let first = lock.acquire().await.unwrap();
+    let mut looks_away = Box::pin(lock.acquire());
+    still_pending(looks_away.as_mut()).await;
+    let mut third = Box::pin(lock.acquire());
+    still_pending(third.as_mut()).await;
+    // The block is used up, so the next task has to ask for another, and does not.
+    drop(first);
+    world.pass(TTL).await;
+    assert!(now("the third task", third).await.unwrap().is_held());
+    assert!(world.drive("the one that looked away", looks_away).await.unwrap().is_held());
+}

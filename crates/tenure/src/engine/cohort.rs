@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ const SHARDS: usize = 16;
 pub(crate) struct Cohorts {
     shards: [Mutex<HashMap<Name, Cohort, RandomState>>; SHARDS],
     hasher: RandomState,
+    /// Terms given so far: no two leaders of this client have the same, whatever cohort they led.
+    terms: AtomicU64,
 }
 
 struct Cohort {
@@ -193,6 +195,10 @@ impl Drop for Leader {
 }
 
 impl Cohorts {
+    fn next_term(&self) -> u64 {
+        self.terms.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Cohort, RandomState>> {
         let index = usize::try_from(self.hasher.hash_one(name) >> 32).unwrap_or(0) % SHARDS;
         super::unpoisoned(self.shards[index].lock())
@@ -211,15 +217,11 @@ impl Cohorts {
     fn join(&self, core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Joined {
         let mut shard = self.shard(&plan.name);
         let Some(cohort) = shard.get_mut(&plan.name) else {
-            shard.insert(plan.name.clone(), Cohort::new(plan.clone()));
+            let term = self.next_term();
+            shard.insert(plan.name.clone(), Cohort::new(plan.clone(), term));
             drop(shard);
             let pending = Pending::new(core, plan.clone(), 1);
-            return Joined::Leads(Leader {
-                core: core.clone(),
-                name: plan.name.clone(),
-                pending: Some(pending),
-                term: 0,
-            });
+            return Joined::Leads(Leader { core: core.clone(), name: plan.name.clone(), pending: Some(pending), term });
         };
         if matches!(wait, Wait::No) || !cohort.plan.same_cohort(plan) {
             return Joined::Apart { holds: cohort.holder.is_some() };
@@ -296,6 +298,8 @@ impl Cohorts {
         } else {
             cohort.holder = None;
             let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
+            // Nobody has it in hand until the next task asks on: unpolled, it must not be kept alive.
+            claim.offer();
             let pending = if trusted {
                 Pending::next_block(core, cohort.plan.clone(), claim.clone(), cohort.block_end, block)
             } else {
@@ -327,7 +331,7 @@ impl Cohorts {
         }
         // Either the guard that was out is lost, or a leader was granted it and never looked: nobody polls its
         // future. It is deposed, so that the others do not wait for it; if it wakes up it goes on alone.
-        cohort.term += 1;
+        cohort.term = self.next_term();
         let term = cohort.term;
         if cohort.waiters.is_empty() {
             shard.remove(&claim.name);
@@ -356,11 +360,11 @@ impl Cohort {
         self.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, claim))
     }
 
-    fn new(plan: Arc<Plan>) -> Self {
+    fn new(plan: Arc<Plan>, term: u64) -> Self {
         Self {
             plan,
             holder: None,
-            term: 0,
+            term,
             token: Token(0),
             block_end: Token(0),
             granted_at: Moment(0),
