@@ -92,8 +92,8 @@ impl Store {
 /// text however it was written.
 fn complete(url: &str) -> Result<String, Failure> {
     let Some(location) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
-    if location.contains('?') {
-        // Options: the library says which are known.
+    if location.contains('?') || (location.starts_with("//") && !location.starts_with("///")) {
+        // Options, or a host: the library says what is known.
         return Ok(url.to_owned());
     }
     let path = if location.is_empty() { tenure::default_path()? } else { PathBuf::from(location) };

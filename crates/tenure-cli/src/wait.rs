@@ -16,7 +16,7 @@ const CURIOSITY: Duration = Duration::from_secs(1);
 /// How long the store may take to confirm that a failed attempt was cleaned up; it has just failed to answer.
 const CLEAN_UP_FAILED: Duration = Duration::from_secs(1);
 /// How long the store may take to confirm the last thing a command asks of it. What it does not ends with its ttl.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
 
 /// How long an acquire waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,32 +89,19 @@ pub fn default_path() -> Result<PathBuf> {
 /// assert_eq!(tenure::redacted("redis://user:secret@host/0"), "redis://user:***@host/0");
 /// ```
 pub fn redacted(url: &str) -> String {
-    let (url, query) = match url.split_once('?') {
-        // A password with a raw question mark: not a URL, but no reason to show it.
-        Some((start, query)) if query.contains('@') && !start.contains('@') => {
-            let (scheme, host) = (start.split_once("://"), query.rsplit_once('@'));
-            return format!("{}://***@{}", scheme.map_or("", |(s, _)| s), host.map_or("", |(_, h)| h));
-        }
-        Some((url, query)) => (url, Some(query)),
-        None => (url, None),
-    };
-    let mut shown = without_password(url);
-    if let Some(query) = query {
-        let options: Vec<String> = query.split('&').map(without_secret).collect();
-        shown = format!("{shown}?{}", options.join("&"));
-    }
-    shown
-}
-
-fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority_end = rest.find(['/', '#']).unwrap_or(rest.len());
-    // A password may hold a raw slash: the last @ ends it.
-    let at = rest[..authority_end].rfind('@').or_else(|| rest.rfind('@'));
-    let Some(at) = at else { return url.to_owned() };
-    match rest[..at].find(':') {
-        Some(colon) => format!("{scheme}://{}:***{}", &rest[..colon], &rest[at..]),
-        None => url.to_owned(),
+    // Whatever a password holds, the last @ ends it; rather too much hidden than too little.
+    let hidden = rest.rfind('@').and_then(|at| Some((rest[..at].find(':')?, at)));
+    let shown = match hidden {
+        Some((colon, at)) => format!("{}:***{}", &rest[..colon], &rest[at..]),
+        None => rest.to_owned(),
+    };
+    match shown.split_once('?') {
+        Some((place, query)) => {
+            let options: Vec<String> = query.split('&').map(without_secret).collect();
+            format!("{scheme}://{place}?{}", options.join("&"))
+        }
+        None => format!("{scheme}://{shown}"),
     }
 }
 
@@ -127,7 +114,7 @@ fn without_secret(option: &str) -> String {
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    ["pass", "secret", "token", "key"].iter().any(|word| key.contains(word))
+    ["pass", "pwd", "auth", "secret", "token", "key"].iter().any(|word| key.contains(word))
 }
 
 #[cfg(test)]
@@ -140,7 +127,10 @@ mod tests {
             ("redis://:secret@host:6379", "redis://:***@host:6379"),
             ("redis://user:se:c@ret@host,other/0?x=y", "redis://user:***@host,other/0?x=y"),
             ("redis://user:se/cret@host", "redis://user:***@host"),
-            ("redis://u:a?b@host", "redis://***@host"),
+            ("redis://u:a?b@host", "redis://u:***@host"),
+            ("redis://u:p@ss?word@host", "redis://u:***@host"),
+            ("redis://u:p@ss/wo@rd@host", "redis://u:***@host"),
+            ("postgres://h/db?password=abc@def&pwd=x", "postgres://h/db?password=***&pwd=***"),
             ("postgres://h/db?password=s3cret&x=y", "postgres://h/db?password=***&x=y"),
             ("redis://user@host", "redis://user@host"),
             ("redis://host", "redis://host"),

@@ -150,3 +150,18 @@ async fn a_key_has_one_stripe() {
     }
     assert!((70..100).contains(&free), "most keys have another stripe: {free}");
 }
+
+#[tokio::test]
+async fn several_names_are_not_reported_held_if_one_was_lost_meanwhile() {
+    let world = World::new();
+    let tenure = world.client("a");
+    let in_the_way = world.client("b").lock("n").acquire().await.unwrap();
+    let all = tenure.lock_all(["a", "n"]);
+    let mut waiting = Box::pin(all.acquire());
+    still_pending(waiting.as_mut()).await;
+    world.client("admin").break_holders("a", None, "").await.unwrap();
+    drop(in_the_way);
+    let error = now("all", waiting).await.unwrap_err();
+    assert_eq!((error.kind(), error.name().unwrap().as_str()), (ErrorKind::Lost, "a"));
+    assert!(tenure.list("").await.unwrap().is_empty());
+}

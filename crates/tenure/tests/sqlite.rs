@@ -361,13 +361,13 @@ async fn the_log_is_kept_small_while_several_write() {
 async fn whoever_may_write_the_directory_may_use_the_store() {
     use std::os::unix::fs::PermissionsExt as _;
     let files = Files::new();
-    let shared = std::fs::Permissions::from_mode(0o770);
+    let shared = std::fs::Permissions::from_mode(0o2770);
     std::fs::set_permissions(files.directory.path(), shared).unwrap();
     let _tenure = files.open().await.unwrap();
-    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(files.path()), 0o660);
+    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(files.path()) & 0o660, 0o660);
     let inbox = files.directory.path().join("locks.db-inbox");
-    assert_eq!(mode(inbox.clone()), 0o770);
+    assert_eq!(mode(inbox.clone()) & 0o2770, 0o2770, "and its group");
     let fifo = std::fs::read_dir(inbox).unwrap().next().unwrap().unwrap().path();
-    assert_eq!(mode(fifo), 0o660);
+    assert_eq!(mode(fifo) & 0o660, 0o660);
 }

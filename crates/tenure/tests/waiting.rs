@@ -368,3 +368,47 @@ async fn a_request_for_the_next_block_that_nobody_polls_keeps_the_lock_for_one_t
     assert!(now("the third task", third).await.unwrap().is_held());
     assert!(world.drive("the one that looked away", looks_away).await.unwrap().is_held());
 }
+
+#[tokio::test]
+async fn a_task_called_to_lead_that_nobody_polls_is_passed_over() {
+    let world = World::new();
+    let a = world.client("a");
+    let lock = a.lock("x").ttl(TTL);
+    let _held = lock.acquire().await.unwrap();
+    let mut parked = Box::pin(lock.acquire());
+    still_pending(parked.as_mut()).await;
+    let mut third = Box::pin(lock.acquire());
+    still_pending(third.as_mut()).await;
+    // Those that wait start anew, the parked one first; the store has not heard of it, so no ttl ends its turn.
+    world.client("admin").break_holders("x", None, "").await.unwrap();
+    let third = world.drive("the third task", third).await.unwrap();
+    drop(third);
+    assert!(world.drive("the parked one", parked).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_hand_over_past_a_task_that_left_is_renewed_like_any_other() {
+    // Around the moment the renewal falls due, while the lease is on its way from task to task.
+    for offset in (3_100..3_400).step_by(5) {
+        let world = World::new();
+        let a = world.client("a");
+        let lock = a.lock("x").ttl(TTL);
+        let first = lock.acquire().await.unwrap();
+        let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(lock.acquire())).collect();
+        for waiter in &mut waiters {
+            still_pending(waiter.as_mut()).await;
+        }
+        settle().await;
+        world.clock.advance(Duration::from_millis(offset));
+        drop(first);
+        let second = now("second", waiters.remove(0)).await.unwrap();
+        drop(second);
+        world.clock.advance(Duration::from_millis(8));
+        settle().await;
+        // It was offered the lease, and leaves without having looked.
+        drop(waiters.remove(0));
+        let fourth = now("fourth", waiters.remove(0)).await.unwrap();
+        world.pass(TTL * 2).await;
+        assert!(fourth.is_held(), "offset {offset}");
+    }
+}

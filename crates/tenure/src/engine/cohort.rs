@@ -24,6 +24,7 @@ use super::lease;
 use super::live::LiveClaim;
 use super::pending::{Pending, Wait, Won};
 use super::plan::Plan;
+use super::registry::Kind;
 use crate::clock::Moment;
 use crate::error::{Error, Result, Step};
 use crate::machine::Place;
@@ -45,12 +46,16 @@ pub(crate) struct Cohorts {
     terms: AtomicU64,
 }
 
+type Shard<'a> = MutexGuard<'a, HashMap<Name, Cohort, RandomState>>;
+
 struct Cohort {
     plan: Arc<Plan>,
     /// The claim whose guard is out; none while a leader drives one.
     holder: Option<Arc<LiveClaim>>,
     /// Which leader it has: one that was deposed is nobody here.
     term: u64,
+    /// Whether a task was called to lead and has not begun.
+    summoned: bool,
     token: Token,
     block_end: Token,
     granted_at: Moment,
@@ -125,6 +130,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                 match turn {
                     None => return Err(timed_out(core, plan, started)),
                     Some(Ok(Turn::Lead(mut leader))) => {
+                        core.cohorts.begin(&plan.name, leader.term);
                         if let Some(pending) = &mut leader.pending {
                             pending.taken_over(started);
                         }
@@ -199,7 +205,7 @@ impl Cohorts {
         self.terms.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Cohort, RandomState>> {
+    fn shard(&self, name: &Name) -> Shard<'_> {
         let index = usize::try_from(self.hasher.hash_one(name) >> 32).unwrap_or(0) % SHARDS;
         super::unpoisoned(self.shards[index].lock())
     }
@@ -220,7 +226,7 @@ impl Cohorts {
             let term = self.next_term();
             shard.insert(plan.name.clone(), Cohort::new(plan.clone(), term));
             drop(shard);
-            let pending = Pending::new(core, plan.clone(), 1);
+            let pending = Pending::new(core, plan.clone(), 1, true);
             return Joined::Leads(Leader { core: core.clone(), name: plan.name.clone(), pending: Some(pending), term });
         };
         if matches!(wait, Wait::No) || !cohort.plan.same_cohort(plan) {
@@ -264,9 +270,17 @@ impl Cohorts {
         if shard.get(name).is_none_or(|cohort| cohort.term != term) {
             return leader.pending.take();
         }
+        // One that the store has heard of is missed by its ttl; one that it has not, by this.
+        let unheard = leader.pending.as_ref().filter(|pending| !pending.is_sent()).map(Pending::ttl);
         while let Some((_, sender)) = shard.get_mut(name).and_then(|cohort| cohort.waiters.pop_first()) {
             match sender.send(Turn::Lead(leader)) {
-                Ok(()) => return None,
+                Ok(()) => {
+                    if let (Some(ttl), Some(cohort)) = (unheard, shard.get_mut(name)) {
+                        cohort.summoned = true;
+                        core.registry.add_timer(Kind::Summons(name.clone(), term), core.clock.now() + ttl);
+                    }
+                    return None;
+                }
                 Err(Turn::Lead(back)) => leader = back,
                 Err(Turn::Hold(_)) => return None,
             }
@@ -303,7 +317,7 @@ impl Cohorts {
             let pending = if trusted {
                 Pending::next_block(core, cohort.plan.clone(), claim.clone(), cohort.block_end, block)
             } else {
-                Pending::new(core, cohort.plan.clone(), block)
+                Pending::new(core, cohort.plan.clone(), block, true)
             };
             let (name, term) = (claim.name.clone(), cohort.term);
             Turn::Lead(Box::new(Leader { core: core.clone(), name, pending: Some(pending), term }))
@@ -326,22 +340,43 @@ impl Cohorts {
         let Some(cohort) = shard.get_mut(&claim.name) else { return };
         if cohort.is_held_by(claim) {
             cohort.holder = None;
-        } else if cohort.holder.is_some() || !claim.was_left_alone() {
+        } else if cohort.holder.is_some() || !claim.led || !claim.was_left_alone() {
             return;
         }
-        // Either the guard that was out is lost, or a leader was granted it and never looked: nobody polls its
-        // future. It is deposed, so that the others do not wait for it; if it wakes up it goes on alone.
-        cohort.term = self.next_term();
-        let term = cohort.term;
+        // Either the guard that was out is lost, or a leader was granted it and never looked.
+        drop(self.start_anew(core, shard, &claim.name));
+    }
+
+    /// A task was called to lead and has not begun for a whole ttl: nobody polls it.
+    pub(crate) fn depose(&self, core: &Arc<Core>, name: &Name, term: u64) {
+        let mut shard = self.shard(name);
+        let stuck = |cohort: &&mut Cohort| cohort.term == term && cohort.summoned && cohort.holder.is_none();
+        if shard.get_mut(name).filter(stuck).is_some() {
+            drop(self.start_anew(core, shard, name));
+        }
+    }
+
+    /// Gives the cohort another leader, with a claim of its own. The one it had, should it wake up, goes on alone.
+    fn start_anew(&self, core: &Arc<Core>, mut shard: Shard<'_>, name: &Name) -> Option<Pending> {
+        let cohort = shard.get_mut(name)?;
+        let term = self.next_term();
+        cohort.term = term;
+        cohort.summoned = false;
         if cohort.waiters.is_empty() {
-            shard.remove(&claim.name);
-            return;
+            shard.remove(name);
+            return None;
         }
         let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
         let plan = cohort.plan.clone();
         drop(shard);
-        let pending = Pending::new(core, plan, block);
-        drop(self.pass_on(core, &claim.name, pending, term));
+        self.pass_on(core, name, Pending::new(core, plan, block, true), term)
+    }
+
+    /// The task that was called to lead has begun.
+    fn begin(&self, name: &Name, term: u64) {
+        if let Some(cohort) = self.shard(name).get_mut(name).filter(|cohort| cohort.term == term) {
+            cohort.summoned = false;
+        }
     }
 }
 
@@ -365,6 +400,7 @@ impl Cohort {
             plan,
             holder: None,
             term,
+            summoned: false,
             token: Token(0),
             block_end: Token(0),
             granted_at: Moment(0),

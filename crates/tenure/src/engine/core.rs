@@ -157,6 +157,21 @@ impl Core {
         self.errands.running.load(Ordering::Acquire)
     }
 
+    /// Runs work that nobody has to wait for.
+    pub(crate) fn attend(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+
+    /// Takes note of whether the store answered; what it answered does not matter here.
+    pub(crate) fn reached<T>(&self, answer: Option<std::result::Result<T, &Error>>) {
+        let silent = match answer {
+            Some(Ok(_)) => false,
+            Some(Err(error)) => error.kind() == ErrorKind::Unavailable,
+            None => true,
+        };
+        self.reachable.store(!silent, Ordering::Release);
+    }
+
     /// Resolves when no background work is left.
     pub(crate) async fn idle(&self) {
         loop {

@@ -76,6 +76,10 @@ impl Guard {
         self.core.take(&self.claim);
     }
 
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.claim.loss()
+    }
+
     /// Makes dropping it do nothing.
     pub(crate) fn defuse(mut self) {
         self.disarm();

@@ -22,6 +22,8 @@ pub(crate) struct LiveClaim {
     pub(crate) owner: Owner,
     pub(crate) ttl: Duration,
     pub(crate) shape: Shape,
+    /// Whether a cohort's leader asked for it.
+    pub(crate) led: bool,
     /// Whether the watchdog keeps it alive once it holds.
     pub(crate) renewed: bool,
     /// Whether the phase is granted: asked for each claim at each renewal.
@@ -64,7 +66,7 @@ pub(crate) enum Phase {
 }
 
 impl LiveClaim {
-    pub(crate) fn new(id: ClaimId, owner: Owner, plan: &Plan) -> Self {
+    pub(crate) fn new(id: ClaimId, owner: Owner, plan: &Plan, led: bool) -> Self {
         let state = State { phase: Phase::Asking, number: None, early: None, failure: None };
         Self {
             name: plan.name.clone(),
@@ -72,6 +74,7 @@ impl LiveClaim {
             owner,
             ttl: plan.ttl,
             shape: plan.shape,
+            led,
             renewed: plan.renewed,
             granted: AtomicBool::new(false),
             taken: AtomicU8::new(UNTAKEN),
@@ -117,7 +120,8 @@ impl LiveClaim {
     /// The grant is on its way to another task.
     pub(crate) fn offer(&self) {
         self.turn.fetch_add(1, Ordering::AcqRel);
-        self.taken.store(UNTAKEN, Ordering::Release);
+        // One that was left alone stays so: whoever takes it has to have it renewed.
+        let _ = self.taken.compare_exchange(TAKEN, UNTAKEN, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Whether the watchdog has to leave it alone: granted, but not taken. A future that nobody polls must

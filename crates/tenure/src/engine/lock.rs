@@ -212,7 +212,7 @@ impl Lock {
 
 /// Acquires with a store claim of its own.
 pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
-    let mut pending = Pending::new(core, plan.clone(), 1);
+    let mut pending = Pending::new(core, plan.clone(), 1, false);
     match pending.drive(wait).await {
         Ok(Some(Won { claim, grant })) => {
             let mut guard = Guard::new(core.clone(), claim, grant.token, false);

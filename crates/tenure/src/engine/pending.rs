@@ -82,8 +82,9 @@ pub(crate) struct Won {
 }
 
 impl Pending {
-    pub(crate) fn new(core: &Arc<Core>, plan: Arc<Plan>, block: u32) -> Self {
-        let claim = register(core, &plan);
+    /// `led` if a cohort's leader asks for it.
+    pub(crate) fn new(core: &Arc<Core>, plan: Arc<Plan>, block: u32, led: bool) -> Self {
+        let claim = register(core, &plan, led);
         let attempt = if plan.repeatable { rand::random() } else { 0 };
         Self {
             core: core.clone(),
@@ -109,16 +110,27 @@ impl Pending {
         block_end: Token,
         block: u32,
     ) -> Self {
-        let mut pending = Self::new(core, plan, block);
+        let mut pending = Self::new(core, plan, block, true);
         pending.stage = Stage::Block { held, block_end, call: None };
         pending.reached = true;
         pending
     }
 
-    /// Another task goes on with it, with the patience it has had since it began to wait.
+    /// Another task goes on with it. Its patience with a store that does not answer counts from when it began
+    /// to wait; with one that does, from now.
     pub(crate) fn taken_over(&mut self, since: Option<Moment>) {
-        self.started = since.map_or_else(OnceLock::new, OnceLock::from);
+        let unreached = since.filter(|_| !self.core.reachable.load(Ordering::Acquire));
+        self.started = unreached.map_or_else(OnceLock::new, OnceLock::from);
         self.tries = 0;
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.plan.ttl
+    }
+
+    /// Whether the store may have heard of it.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent || matches!(self.stage, Stage::Answered | Stage::Block { .. })
     }
 
     /// Drops it without ending anything: its caller does.
@@ -170,7 +182,7 @@ impl Pending {
         let Some(under_way) = call else { return Ok(true) };
         let answer = self.core.within(limit, under_way).await;
         *call = None;
-        self.core.reachable.store(matches!(answer, Some(Ok(_))), Ordering::Release);
+        self.core.reached(answer.as_ref().map(Result::as_ref));
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
                 self.reached = true;
@@ -355,7 +367,7 @@ impl Pending {
 
     /// Gives the present claim up and makes a new one, at the tail.
     fn make_anew(&mut self) {
-        let fresh = register(&self.core, &self.plan);
+        let fresh = register(&self.core, &self.plan, self.claim.led);
         let old = std::mem::replace(&mut self.claim, fresh);
         let stage = std::mem::replace(&mut self.stage, Stage::Asking(None));
         let sent = std::mem::replace(&mut self.sent, false);
@@ -412,23 +424,25 @@ fn attended(core: &Arc<Core>, claim: &Arc<LiveClaim>, mut call: Call<Answer<Clai
     }
     let (told, telling) = oneshot::channel();
     let (attendant, claim) = (core.clone(), claim.clone());
-    core.errand(Box::pin(async move {
-        let limit = || Some(attendant.clock.now() + claim.ttl);
+    core.attend(async move {
+        // The asking future, if it is polled, has given up on it by then.
+        let limit = || Some(attendant.clock.now() + CALL_TIMEOUT_MAX.min(claim.ttl.max(CALL_TIMEOUT_MIN)));
         let Some(answer) = attendant.within(limit, call).await else { return };
+        attendant.reached(Some(answer.as_ref()));
         if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer
             && claim.answered(standing, *counted_from)
         {
             attendant.registry.schedule(claim.id, next_ask(&claim, standing, *counted_from));
         }
         drop(told.send(answer));
-    }));
+    });
     Box::pin(async move { telling.await.unwrap_or_else(|_| Err(no_answer())) })
 }
 
 /// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.
-fn register(core: &Arc<Core>, plan: &Plan) -> Arc<LiveClaim> {
+fn register(core: &Arc<Core>, plan: &Plan, led: bool) -> Arc<LiveClaim> {
     let (id, owner) = plan.new_id();
-    let claim = Arc::new(LiveClaim::new(id, owner, plan));
+    let claim = Arc::new(LiveClaim::new(id, owner, plan, led));
     core.registry.add(claim.clone());
     claim
 }

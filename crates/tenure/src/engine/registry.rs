@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::lease;
 use super::live::LiveClaim;
 use crate::clock::{Moment, NEVER};
+use crate::name::Name;
 use crate::owner::ClaimId;
 
 /// The watchdog's table. One lock, held for a few hundred nanoseconds at a time.
@@ -50,6 +51,8 @@ pub(crate) enum Kind {
     MaxHold(Arc<LiveClaim>, u64),
     /// The guard with this turn is held longer than `warn_after`.
     Warn(Arc<LiveClaim>, u64),
+    /// The task that was called to lead the cohort of this name, in this term, should have begun.
+    Summons(Name, u64),
 }
 
 /// The renewals of one claim.

@@ -17,6 +17,7 @@ use crate::backend::{Answer, Call, RenewRequest, Renewed};
 use crate::clock::{Clock, Moment, NEVER};
 use crate::error::{Loss, Result};
 use crate::machine::Standing;
+use crate::name::Name;
 
 /// The most claims in one request.
 const BATCH_MAX: usize = 256;
@@ -46,6 +47,9 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         }
         for (claim, loss) in round.lost {
             client.lose(&claim, loss);
+        }
+        for (name, term) in round.summons {
+            client.cohorts.depose(&client, &name, term);
         }
         for claim in round.warn {
             let name = &claim.name;
@@ -79,6 +83,7 @@ struct Round {
     batches: Vec<Batch>,
     lost: Vec<(Arc<LiveClaim>, Loss)>,
     warn: Vec<Arc<LiveClaim>>,
+    summons: Vec<(Name, u64)>,
 }
 
 struct Batch {
@@ -110,6 +115,7 @@ fn collect(core: &Core, now: Moment) -> Round {
                 Some(Kind::Alarm(waker)) => wakers.push(waker),
                 Some(Kind::MaxHold(claim, turn)) if claim.turn() == turn => round.lost.push((claim, Loss::MaxHold)),
                 Some(Kind::Warn(claim, turn)) if claim.turn() == turn => round.warn.push(claim),
+                Some(Kind::Summons(name, term)) => round.summons.push((name, term)),
                 _ => {}
             }
             continue;
@@ -171,6 +177,7 @@ fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
 }
 
 fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Renewed>>>) {
+    core.reached(Some(answer.as_ref()));
     let Answer { value, counted_from } = match answer {
         Ok(answer) if answer.value.len() == claims.len() => answer,
         Ok(answer) => {

@@ -52,7 +52,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; nothing is held then.
+    /// As [`Lock::acquire`], and [`ErrorKind::Lost`](crate::ErrorKind::Lost) if one was lost while another was waited
+    /// for; nothing is held then.
     ///
     /// # Cancel safety
     ///
@@ -62,7 +63,7 @@ impl MultiLock {
         for lock in &self.locks {
             guards.push(lock.acquire().await?);
         }
-        Ok(MultiGuard { guards })
+        whole(guards)
     }
 
     /// Waits for all, at most this long in all.
@@ -81,7 +82,7 @@ impl MultiLock {
             let until = *until.get_or_insert_with(|| lock.now() + limit);
             guards.push(lock.acquire_within(until.since(lock.now())).await?);
         }
-        Ok(MultiGuard { guards })
+        whole(guards)
     }
 
     /// Takes all if all are free; `None`, and nothing held, if one is not.
@@ -101,7 +102,15 @@ impl MultiLock {
                 None => return Ok(None),
             }
         }
-        Ok(Some(MultiGuard { guards }))
+        whole(guards).map(Some)
+    }
+}
+
+/// All of them or none: one may have been lost while the others were waited for.
+fn whole(guards: Vec<Guard>) -> Result<MultiGuard> {
+    match guards.iter().find(|guard| !guard.is_held()) {
+        Some(lost) => Err(Error::lost(lost.name(), lost.loss().unwrap_or(Loss::Expired))),
+        None => Ok(MultiGuard { guards }),
     }
 }
 
@@ -157,7 +166,7 @@ impl MultiGuard {
         })
         .await?;
         match self.guards.iter().find(|guard| !guard.is_held()) {
-            Some(guard) => Err(Error::lost(guard.name(), Loss::Expired)),
+            Some(guard) => Err(Error::lost(guard.name(), guard.loss().unwrap_or(Loss::Expired))),
             None => Ok(output),
         }
     }

@@ -165,7 +165,11 @@ fn listen(reader: File, listener: &OnceLock<Listener>, closed: &AtomicBool) {
 /// Makes the directory for whoever may write the store's own directory.
 fn make_directory(directory: &Path, store: &Path) -> std::io::Result<()> {
     match std::fs::create_dir(directory) {
-        Ok(()) => std::fs::set_permissions(directory, Permissions::from_mode(place::mode_beside(store, 0o777))),
+        Ok(()) => {
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            let made = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(directory)?;
+            place::share(&made, store)
+        }
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }

@@ -58,23 +58,28 @@ pub(super) fn settle(path: PathBuf) -> Result<PathBuf> {
     Ok(path.canonicalize().unwrap_or(path))
 }
 
-/// What others may do with a file beside this path: what they may do with its directory, unless that keeps
-/// everybody's files apart, as `/tmp` does.
-pub(super) fn mode_beside(path: &Path, mask: u32) -> u32 {
+/// Lets in whoever may write the directory the path lies in, unless that keeps everybody's files apart, as `/tmp`
+/// does. Beyond that the umask has its say.
+pub(super) fn share(made: &std::fs::File, path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     const STICKY: u32 = 0o1000;
-    let directory = path.parent().and_then(|parent| std::fs::metadata(parent).ok());
-    let mode = directory.map_or(0o700, |directory| directory.permissions().mode());
-    let mode = if mode & STICKY == 0 { mode } else { mode & !0o022 };
-    (mode | 0o600) & mask
+    let directory = path.parent().map_or(Ok(0), |parent| std::fs::metadata(parent).map(|m| m.permissions().mode()))?;
+    let found = made.metadata()?;
+    let mut mode = found.permissions().mode() & 0o7777;
+    for write in [0o020, 0o002] {
+        if directory & STICKY == 0 && directory & write != 0 {
+            // Reading as well; and entering, for a directory.
+            mode |= write | write << 1 | if found.is_dir() { write >> 1 } else { 0 };
+        }
+    }
+    made.set_permissions(std::fs::Permissions::from_mode(mode))
 }
 
 /// Makes an empty file, unless another process is quicker.
 fn make_file(path: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
     let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let settled = match made {
-        Ok(file) => file.set_permissions(std::fs::Permissions::from_mode(mode_beside(path, 0o666))),
+        Ok(file) => share(&file, path),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     };

@@ -18,8 +18,8 @@ const SCHEMA_VERSION: i64 = 1;
 /// The most dead names forgotten in one transaction.
 const SWEEP_MAX: usize = 64;
 
-/// How often a busy file is tried again: two and a half seconds in all.
-const BUSY_TRIES_MAX: i32 = 1_300;
+/// How often a busy file is tried again: a second and a half in all.
+const BUSY_TRIES_MAX: i32 = 800;
 
 /// Waits a little for the other process, in steps far shorter than SQLite's own.
 fn wait_while_busy(tries: i32) -> bool {
@@ -127,11 +127,15 @@ fn begin_boot(transaction: &Transaction<'_>, boot: &str) -> Result<()> {
 /// The size beyond which the log is written back into the file and cut off. SQLite does so by itself only in a
 /// moment when nobody reads, which may never come while several processes write.
 const LOG_MAX: u64 = 8 << 20;
+const TRIM_WAIT: Duration = Duration::from_millis(10);
 
 /// Keeps the log small. Best effort: whoever is in the way now is not the next time.
-pub(super) fn trim_log(connection: &Connection, log: &Path) {
+pub(super) fn trim_log(connection: &mut Connection, log: &Path) {
     if std::fs::metadata(log).is_ok_and(|log| log.len() > LOG_MAX) {
+        // It holds writers up while it waits for readers, so it does not wait for long.
+        drop(connection.busy_timeout(TRIM_WAIT));
         drop(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+        drop(connection.busy_handler(Some(wait_while_busy)));
     }
 }
 

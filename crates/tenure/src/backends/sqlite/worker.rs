@@ -37,6 +37,8 @@ pub(super) struct Worker {
     /// SQLite's write-ahead log.
     log: PathBuf,
     transactions: u32,
+    /// Whether to look at the size of the log.
+    trim: bool,
 }
 
 impl Worker {
@@ -57,7 +59,7 @@ impl Worker {
         // Looks for dead names with the first transaction.
         let mut log = path.into_os_string();
         log.push("-wal");
-        let worker = Self { connection, clock, post, log: log.into(), transactions: SWEEP_EVERY };
+        let worker = Self { connection, clock, post, log: log.into(), transactions: SWEEP_EVERY, trim: false };
         Ok((worker, inbox, url))
     }
 
@@ -78,6 +80,10 @@ impl Worker {
             }
             if !writes.is_empty() {
                 self.write(writes);
+            }
+            // After the answers: nobody waits for this.
+            if std::mem::take(&mut self.trim) {
+                schema::trim_log(&mut self.connection, &self.log);
             }
         }
     }
@@ -137,9 +143,7 @@ impl Worker {
             schema::set_forgotten(&transaction, forgotten)?;
         }
         transaction.commit().map_err(at_commit)?;
-        if look_around {
-            schema::trim_log(&self.connection, &self.log);
-        }
+        self.trim |= look_around;
         Ok(outcomes)
     }
 
