@@ -371,3 +371,14 @@ async fn whoever_may_write_the_directory_may_use_the_store() {
     let fifo = std::fs::read_dir(inbox).unwrap().next().unwrap().unwrap().path();
     assert_eq!(mode(fifo) & 0o660, 0o660);
 }
+
+#[tokio::test]
+async fn a_look_sees_what_was_dropped_before_it() {
+    let files = Files::new();
+    let tenure = files.open().await.unwrap();
+    for _ in 0..50 {
+        drop(tenure.lock("x").acquire().await.unwrap());
+        assert!(tenure.inspect("x").await.unwrap().is_free());
+        assert!(tenure.list("").await.unwrap().is_empty());
+    }
+}

@@ -134,7 +134,7 @@ impl MemoryStore {
         false
     }
 
-    /// Tells others what an operation did to them. No lock may be held: a listener may call back.
+    /// Tells others what an operation did to them. No lock is held meanwhile: listeners have their own.
     fn tell(&self, applied: &Applied) {
         for granted in &applied.grants {
             let event = Event::Granted { id: granted.id, grant: granted.grant, number: granted.number };

@@ -68,12 +68,11 @@ pub(super) fn ending(
         })),
         Stage::Block { held, call, .. } => Some(Box::pin(async move {
             core.registry.remove(&held);
-            let asked = sent;
             if let Some(call) = call {
                 let _ = core.within(|| Some(core.clock.now() + ttl), call).await;
             }
             drop(release(core.clone(), held.name.clone(), held.id, held.number(), ttl).await);
-            if asked {
+            if sent {
                 drop(release(core, claim.name.clone(), claim.id, None, ttl).await);
             }
         })),

@@ -56,9 +56,9 @@ impl Worker {
         };
         let (connection, inbox) = open().map_err(|error| error.in_store(url.clone()))?;
         let post = inbox.post();
-        // Looks for dead names with the first transaction.
         let mut log = path.into_os_string();
         log.push("-wal");
+        // Looks for dead names with the first transaction.
         let worker = Self { connection, clock, post, log: log.into(), transactions: SWEEP_EVERY, trim: false };
         Ok((worker, inbox, url))
     }
@@ -71,16 +71,19 @@ impl Worker {
             while let Some(job) = next {
                 match job {
                     Job::Apply { ops, reply } => writes.push((ops, reply)),
-                    Job::Inspect { name, reply } => drop(reply.send(self.inspect(&name))),
+                    // A look sees what was asked for before it.
+                    Job::Inspect { name, reply } => {
+                        self.write(std::mem::take(&mut writes));
+                        drop(reply.send(self.inspect(&name)));
+                    }
                     Job::Scan { prefix, after, limit, reply } => {
+                        self.write(std::mem::take(&mut writes));
                         drop(reply.send(self.scan(&prefix, after.as_ref(), limit)));
                     }
                 }
                 next = if writes.len() < JOBS_MAX { queue.try_recv().ok() } else { None };
             }
-            if !writes.is_empty() {
-                self.write(writes);
-            }
+            self.write(writes);
             // After the answers: nobody waits for this.
             if std::mem::take(&mut self.trim) {
                 schema::trim_log(&mut self.connection, &self.log);
@@ -89,6 +92,9 @@ impl Worker {
     }
 
     fn write(&mut self, jobs: Vec<(Ops, Reply<Vec<Outcome>>)>) {
+        if jobs.is_empty() {
+            return;
+        }
         let (work, replies): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let mut news = News::default();
         match self.transact(&work, &mut news) {
