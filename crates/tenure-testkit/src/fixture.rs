@@ -159,5 +159,6 @@ pub(crate) fn plain_request() -> ClaimRequest {
         reenter: None,
         solo: false,
         attempt: 0,
+        presumed: Duration::ZERO,
     }
 }

@@ -35,6 +35,11 @@ impl Owner {
         Self(Repr::Id(rand::random()))
     }
 
+    /// The owner of a claim that is only presumed.
+    pub(crate) fn unknown() -> Self {
+        Self(Repr::Text(Arc::from("unknown")))
+    }
+
     /// An owner chosen by the user.
     ///
     /// # Errors

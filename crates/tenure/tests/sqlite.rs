@@ -57,6 +57,7 @@ fn claim(ttl: Duration) -> ClaimRequest {
         reenter: None,
         solo: false,
         attempt: 0,
+        presumed: Duration::ZERO,
     }
 }
 

@@ -120,6 +120,7 @@ impl Plan {
             reenter: self.reenter,
             solo: self.may_join_cohort(),
             attempt: 0,
+            presumed: Duration::ZERO,
         }
     }
 }

@@ -14,22 +14,44 @@ use crate::token::Token;
 /// microseconds). Claims that have died are removed first, whatever the operation; whoever then fits
 /// at the front is granted.
 pub fn apply(queue: &mut Queue, op: Op, now: Moment, floor: u64) -> Applied {
-    let mut grants = Vec::new();
+    apply_reaching(queue, op, now, floor, |_| true)
+}
+
+/// Like [`apply`], for stores that can tell whether a client hears: a claim that would be granted
+/// though nobody hears it is first moved behind the next waiter that is heard, at most
+/// [`SKIPS_MAX`] times and never with `strict`. If no waiter is heard it is granted all the same.
+pub fn apply_reaching(
+    queue: &mut Queue,
+    op: Op,
+    now: Moment,
+    floor: u64,
+    mut hears: impl FnMut(&Claim) -> bool,
+) -> Applied {
+    // Whoever asks is there to hear the answer.
+    let own = match &op {
+        Op::Claim(request) => [Some(request.id), None],
+        Op::Renew { id, .. } | Op::Release { id, .. } => [Some(*id), None],
+        Op::NextBlock { id, next, .. } => [Some(*id), Some(next.id)],
+        Op::Break { .. } | Op::Skip { .. } => [None, None],
+    };
+    let mut turn =
+        Turn { now, floor, hears: |claim: &Claim| own.contains(&Some(claim.id)) || hears(claim), grants: Vec::new() };
     if queue.sweep_at <= now {
         sweep(queue, now);
-        promote(queue, now, floor, &mut grants);
+        turn.promote(queue);
     }
     let outcome = match op {
         Op::Claim(request) => claim(queue, request, now, floor),
         Op::Renew { id, ttl } => renew(queue, id, ttl, now),
         Op::Release { id, number } => release(queue, id, number),
-        Op::NextBlock { id, block_end, next } => next_block(queue, id, block_end, next, now, floor, &mut grants),
+        Op::NextBlock { id, block_end, next } => next_block(queue, id, block_end, next, &mut turn),
         Op::Break { owner, by, reason } => break_holders(queue, owner.as_ref(), &by, &reason, now),
         Op::Skip { id, behind } => skip(queue, id, behind),
     };
     if matches!(outcome, Outcome::Released | Outcome::Evicted(_) | Outcome::Done) {
-        promote(queue, now, floor, &mut grants);
+        turn.promote(queue);
     }
+    let mut grants = turn.grants;
     // A claim may hear of its grant in the answer to its own renewal; telling it twice is waste.
     if let Outcome::Stands(standing) | Outcome::Moved(standing) = &outcome {
         grants.retain(|granted| granted.number != standing.number);
@@ -40,45 +62,49 @@ pub fn apply(queue: &mut Queue, op: Op, now: Moment, floor: u64) -> Applied {
     Applied { outcome, grants }
 }
 
-/// Like [`apply`], for stores that can tell whether a client hears: a claim that would be granted
-/// though nobody hears it is first moved behind the next waiter that is heard, at most
-/// [`SKIPS_MAX`] times and never with `strict`. If no waiter is heard it is granted all the same.
-pub fn apply_reaching(
-    queue: &mut Queue,
-    op: &Op,
+/// One operation under way: when it happens, who hears, who was granted by it.
+struct Turn<H> {
     now: Moment,
     floor: u64,
-    mut hears: impl FnMut(&Claim) -> bool,
-) -> Applied {
-    // Nothing dies now and nothing ends by this: nobody else can be granted.
-    if queue.sweep_at > now && matches!(op, Op::Claim(_) | Op::Renew { .. }) {
-        return apply(queue, op.clone(), now, floor);
-    }
-    // Each round but the last raises one claim's `skipped`.
-    let rounds_max = queue.claims.len().saturating_mul(usize::from(SKIPS_MAX));
-    for _ in 0..rounds_max {
-        let mut trial = queue.clone();
-        let applied = apply(&mut trial, op.clone(), now, floor);
-        let deaf = applied.grants.iter().find_map(|granted| {
-            let position = trial.position(granted.id)?;
-            let claim = trial.claims.get(position)?;
-            let skippable = !claim.strict && claim.skipped < SKIPS_MAX;
-            if !skippable || hears(claim) {
-                return None;
+    hears: H,
+    grants: Vec<Granted>,
+}
+
+impl<H: FnMut(&Claim) -> bool> Turn<H> {
+    /// Grants the claims at the front that fit, then the waiters that re-enter with them.
+    fn promote(&mut self, queue: &mut Queue) {
+        let mut holders = queue.holders().count();
+        while let Some(head) = queue.claims.get(holders) {
+            if !fits(queue, holders, &head.owner, head.shape) {
+                break;
             }
-            // Waiting in the state before: a claim that arrives with this operation has no one behind it.
-            let mut later = queue.waiters().skip_while(|waiter| waiter.id != granted.id).skip(1);
-            let behind = later.find(|waiter| waiter.expires > now && hears(waiter))?;
-            Some((granted.id, behind.id))
-        });
-        let Some((id, behind)) = deaf else {
-            *queue = trial;
-            return applied;
-        };
-        // Not by `apply`, which would sweep, and grant, before it skips.
-        skip(queue, id, behind);
+            // Each time round here raises one claim's `skipped`, which is bounded.
+            if let Some(behind) = self.reachable_behind(queue, holders) {
+                move_behind(queue, holders, behind);
+                continue;
+            }
+            let grant = new_grant(queue, holders, self.now, self.floor);
+            grant_at(queue, holders, grant, &mut self.grants);
+            holders += 1;
+            holders = re_enter_waiters(queue, holders, self.now, &mut self.grants);
+        }
     }
-    apply(queue, op.clone(), now, floor)
+
+    /// Where the next waiter stands that hears, if the one at `head` does not and may be passed over.
+    fn reachable_behind(&mut self, queue: &Queue, head: usize) -> Option<usize> {
+        let claim = queue.claims.get(head)?;
+        if claim.strict || claim.skipped >= SKIPS_MAX || (self.hears)(claim) {
+            return None;
+        }
+        (head + 1..queue.claims.len()).find(|index| queue.claims.get(*index).is_some_and(&mut self.hears))
+    }
+}
+
+fn move_behind(queue: &mut Queue, from: usize, to: usize) {
+    if let Some(mut claim) = queue.claims.remove(from) {
+        claim.skipped += 1;
+        queue.claims.insert(to, claim);
+    }
 }
 
 /// Removes what has died.
@@ -86,20 +112,6 @@ fn sweep(queue: &mut Queue, now: Moment) {
     queue.claims.retain(|claim| claim.expires > now);
     queue.marks.retain(|mark| mark.until > now);
     queue.prepare();
-}
-
-/// Grants the claims at the front that fit, then the waiters that re-enter with them.
-fn promote(queue: &mut Queue, now: Moment, floor: u64, grants: &mut Vec<Granted>) {
-    let mut holders = queue.holders().count();
-    while let Some(next) = queue.claims.get(holders) {
-        if !fits(queue, holders, &next.owner, next.shape) {
-            break;
-        }
-        let grant = new_grant(queue, holders, now, floor);
-        grant_at(queue, holders, grant, grants);
-        holders += 1;
-        holders = re_enter_waiters(queue, holders, now, grants);
-    }
 }
 
 /// Lets in the waiters whose owner has just been granted: they would re-enter if they asked now, and
@@ -167,6 +179,9 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
     if let Some(index) = queue.position(request.id) {
         return repeat(queue, index, &request, now, floor);
     }
+    if queue.claims.is_empty() && !request.presumed.is_zero() {
+        presume_holder(queue, &request, now, floor);
+    }
     if let Some(refusal) = refuse(queue, &request) {
         return Outcome::Refused(refusal);
     }
@@ -196,6 +211,33 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
         }
     }
     standing(queue, id, now).map_or(Outcome::Gone, Outcome::Stands)
+}
+
+/// Somebody held this name when the one who asks last looked, and the store has lost it since. Its lease may
+/// still be trusted by it, so it is taken to hold until then.
+fn presume_holder(queue: &mut Queue, request: &ClaimRequest, now: Moment, floor: u64) {
+    let shape = match request.shape {
+        Shape::Permits { of, .. } => Shape::Permits { units: of, of },
+        Shape::Exclusive | Shape::Shared => Shape::Exclusive,
+    };
+    let ghost = ClaimRequest {
+        id: ClaimId(request.id.0 >> 24 | 0xffff_ff00_0000_0000),
+        owner: Owner::unknown(),
+        label: "a holder the store has lost".into(),
+        shape,
+        ttl: request.presumed,
+        block: 1,
+        inbox: "".into(),
+        within: Vec::new(),
+        reenter: None,
+        solo: true,
+        ..request.clone()
+    };
+    append(queue, 0, ghost, now, floor);
+    let grant = new_grant(queue, 0, now, floor);
+    if let Some(claim) = queue.claims.front_mut() {
+        claim.grant = Some(grant);
+    }
 }
 
 /// The same claim id again: the same answer, and a renewal. Another attempt with the id takes it over: the
@@ -311,10 +353,9 @@ fn next_block(
     id: ClaimId,
     block_end: Token,
     next: ClaimRequest,
-    now: Moment,
-    floor: u64,
-    grants: &mut Vec<Granted>,
+    turn: &mut Turn<impl FnMut(&Claim) -> bool>,
 ) -> Outcome {
+    let (now, floor) = (turn.now, turn.floor);
     let Some(index) = queue.position(id) else {
         // Ended already: by an earlier copy of this request, which appended `next`, or otherwise.
         return match queue.position(next.id) {
@@ -345,7 +386,7 @@ fn next_block(
     } else {
         append(queue, tail, next, now, floor);
     }
-    promote(queue, now, floor, grants);
+    turn.promote(queue);
     standing(queue, next_id, now).map_or(Outcome::Gone, Outcome::Moved)
 }
 
@@ -376,10 +417,7 @@ fn skip(queue: &mut Queue, id: ClaimId, behind: ClaimId) -> Outcome {
     if from >= to || !skippable || !waits(from) || !waits(to) {
         return Outcome::Gone;
     }
-    if let Some(mut claim) = queue.claims.remove(from) {
-        claim.skipped += 1;
-        queue.claims.insert(to, claim);
-    }
+    move_behind(queue, from, to);
     Outcome::Done
 }
 

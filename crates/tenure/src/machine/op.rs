@@ -39,6 +39,10 @@ pub struct ClaimRequest {
     /// Which attempt with this id asks: zero unless the id may come again. Another attempt takes the claim
     /// over, with a new number, so that the one before cannot end it.
     pub attempt: u64,
+    /// For how long somebody is taken to hold the name should the store have no claim of it at all: what a
+    /// waiter knew of the holder before the store lost both.
+    #[serde(default)]
+    pub presumed: Duration,
 }
 
 /// What is asked of a name.

@@ -26,6 +26,7 @@ fn claim(id: u64, owner: &str, shape: Shape) -> ClaimRequest {
         reenter: None,
         solo: false,
         attempt: 0,
+        presumed: Duration::ZERO,
     }
 }
 
@@ -177,7 +178,7 @@ fn a_deaf_waiter_is_passed_over_when_a_dead_holder_is_swept() {
     at(&mut queue, 6, Op::Claim(too_short));
     at(&mut queue, 6, Op::Claim(claim(3, "hears", Shape::Exclusive)));
     let someone = Op::Renew { id: ClaimId(77), ttl: TTL };
-    let applied = apply_reaching(&mut queue, &someone, Moment(11_000_000), FLOOR, |claim| claim.id != ClaimId(2));
+    let applied = apply_reaching(&mut queue, someone, Moment(11_000_000), FLOOR, |claim| claim.id != ClaimId(2));
     assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [3]);
     assert_eq!(waiting(&queue), [2]);
     assert_eq!(queue.waiters().next().unwrap().skipped, 1, "it is not passed over for the dead");

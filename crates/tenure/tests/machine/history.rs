@@ -101,6 +101,7 @@ impl World {
             reenter: None,
             solo: false,
             attempt: 0,
+            presumed: Duration::ZERO,
         }
     }
 

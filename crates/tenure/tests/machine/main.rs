@@ -93,7 +93,7 @@ proptest! {
             round += 1;
             let before = world.queue.clone();
             let mask = hears_now;
-            let applied = apply_reaching(&mut world.queue, op, world.now, world.wall, |claim| hears(mask, claim));
+            let applied = apply_reaching(&mut world.queue, op.clone(), world.now, world.wall, |claim| hears(mask, claim));
             hearing_waiters_are_preferred(&before, &world.queue, &applied, |claim| hears(mask, claim));
             applied
         };
@@ -106,7 +106,7 @@ proptest! {
         let apply_one = |world: &mut World, op: &Op| {
             let mut plain = world.queue.clone();
             let expected = apply(&mut plain, op.clone(), world.now, world.wall);
-            let applied = apply_reaching(&mut world.queue, op, world.now, world.wall, |_| true);
+            let applied = apply_reaching(&mut world.queue, op.clone(), world.now, world.wall, |_| true);
             assert_eq!(applied, expected);
             assert_eq!(keeps::stored(&world.queue), keeps::stored(&plain));
             applied
