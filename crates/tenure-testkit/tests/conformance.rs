@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
+use tenure::clock::SystemClock;
 use tenure::backends::memory::MemoryStore;
+use tenure::backends::redis::RedisBackend;
 #[cfg(target_os = "linux")]
 use tenure::backends::sqlite::SqliteBackend;
+use tenure_testkit::servers::shared;
 use tenure_testkit::{ManualClock, Store};
 
 async fn memory_store() -> Store {
@@ -34,3 +37,42 @@ tenure_testkit::conformance!(memory, memory_store);
 
 #[cfg(target_os = "linux")]
 tenure_testkit::conformance!(sqlite, sqlite_store);
+
+/// Clients of a real server that all tests share: names are their own.
+fn at(url: String) -> Store {
+    Store::in_real_time(move || {
+        let url = url.clone();
+        async move { RedisBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+async fn redis_store() -> Store {
+    at(shared::redis().url().to_owned())
+}
+
+async fn redis_plain_store() -> Store {
+    at(format!("{}?layout=plain", shared::redis().url()))
+}
+
+async fn redis_redisson_store() -> Store {
+    at(format!("{}?layout=redisson", shared::redis().url()))
+}
+
+async fn redis_tls_store() -> Store {
+    at(shared::tls().url().to_owned())
+}
+
+async fn redis_sentinel_store() -> Store {
+    at(shared::sentinel().url().to_owned())
+}
+
+async fn redis_cluster_store() -> Store {
+    at(shared::cluster().url().to_owned())
+}
+
+tenure_testkit::conformance!(redis, redis_store);
+tenure_testkit::conformance!(redis_plain, redis_plain_store);
+tenure_testkit::conformance!(redis_redisson, redis_redisson_store);
+tenure_testkit::conformance!(redis_tls, redis_tls_store);
+tenure_testkit::conformance!(redis_sentinel, redis_sentinel_store);
+tenure_testkit::conformance!(redis_cluster, redis_cluster_store);

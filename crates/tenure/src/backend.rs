@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::{Loss, Result};
+use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::machine::{Grant, NameView, Outcome};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
@@ -63,6 +63,48 @@ pub enum Renewed {
         /// Why.
         reason: Arc<str>,
     },
+    /// This one of the batch was not answered, or not with what it asks for; why.
+    Unknown(Arc<str>),
+}
+
+/// How many replicas must have a grant before it is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// At least so many.
+    AtLeast(u32),
+    /// So many that they and the master are more than half of all, those that are away included.
+    Majority,
+}
+
+impl From<u32> for Replicas {
+    fn from(count: u32) -> Self {
+        Self::AtLeast(count)
+    }
+}
+
+impl fmt::Display for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(count) => write!(f, "{count}"),
+            Self::Majority => f.write_str("majority"),
+        }
+    }
+}
+
+/// The answer to a question for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// How many replicas have everything that was answered before the question.
+    pub acknowledged: u64,
+    /// How many were asked for.
+    pub needed: u64,
+}
+
+impl Confirmed {
+    /// Whether they are enough.
+    pub fn is_enough(self) -> bool {
+        self.acknowledged >= self.needed
+    }
 }
 
 /// The answer to a release.
@@ -156,6 +198,8 @@ pub struct Capabilities {
     pub permits: bool,
     /// An owner that holds may re-enter.
     pub sessions: bool,
+    /// It can tell how many replicas have a grant.
+    pub replicas: bool,
     /// The shortest ttl it keeps.
     pub ttl_min: Duration,
     /// The longest ttl it keeps.
@@ -163,7 +207,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Everything, with tenure's own limits of the ttl.
+    /// Everything but replicas, with tenure's own limits of the ttl.
     pub const ALL: Self = Self {
         queue: true,
         tokens: true,
@@ -171,6 +215,7 @@ impl Capabilities {
         shared: true,
         permits: true,
         sessions: true,
+        replicas: false,
         ttl_min: crate::TTL_MIN,
         ttl_max: crate::TTL_MAX,
     };
@@ -221,6 +266,8 @@ pub enum Survival {
     ClaimsEnd,
     /// Two leases may be valid at once: only the token protects the resource.
     FencedOnly,
+    /// Two leases may be valid at once, and there is no token.
+    Unprotected,
     /// Cannot happen with this store.
     Never,
 }
@@ -231,6 +278,7 @@ impl fmt::Display for Survival {
             Self::Kept => "kept",
             Self::ClaimsEnd => "claims end",
             Self::FencedOnly => "only the token protects",
+            Self::Unprotected => "not protected",
             Self::Never => "cannot happen",
         })
     }
@@ -370,6 +418,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// Cancel safe: it changes nothing.
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>>;
+
+    /// How many replicas have everything the store has answered about this name so far; waits a moment for enough
+    /// of them. Only called where [`Capabilities::replicas`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
+        let error = Error::new(ErrorKind::Invalid, format!("this store has no replicas to wait for ({replicas})"));
+        let error = error.about(name);
+        Box::pin(async { Err(error) })
+    }
 }
 
 /// Shortens the mapping of [`Outcome`]s where a store runs the machine itself.

@@ -33,10 +33,18 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     let Some((_, feature)) = KNOWN.iter().find(|(known, _)| *known == scheme) else {
         return Err(invalid(format!("{shown:?} names the unknown store {scheme:?}: expected {}", examples())));
     };
-    let built_in = scheme == "memory" || (scheme == "sqlite" && cfg!(all(feature = "sqlite", target_os = "linux")));
+    let built_in = match *feature {
+        "sqlite" => cfg!(all(feature = "sqlite", target_os = "linux")),
+        "redis" => cfg!(feature = "redis"),
+        _ => scheme == "memory",
+    };
     if !built_in {
         let message = format!("the store of {shown:?} is not built into this tenure (cargo feature `{feature}`)");
         return Err(Error::new(ErrorKind::NotBuilt, message).at(Step::Connect));
+    }
+    #[cfg(feature = "redis")]
+    if *feature == "redis" {
+        return Ok(Arc::new(crate::backends::redis::RedisBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?));
     }
     let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
     if let Some(option) = options.split('&').find(|option| !option.is_empty()) {
@@ -63,7 +71,7 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
 }
 
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store) or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.

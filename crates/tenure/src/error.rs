@@ -57,6 +57,10 @@ pub enum ErrorKind {
     Unavailable,
     /// The store answers, but cannot be used: a full disk, a corrupt file, a newer schema.
     Store,
+    /// The store refused the user or password, or the user lacks a right.
+    Denied,
+    /// Fewer replicas than asked for have the grant: it was given back.
+    Replicas,
     /// The lease was lost; [`Error::loss`] says how.
     Lost,
     /// The client was closed.
@@ -164,6 +168,23 @@ impl Error {
         error
     }
 
+    /// The same again, for each of those who shared a request.
+    pub(crate) fn again(&self) -> Self {
+        let mut again = Self::new(self.0.kind, self.0.message.clone()).with_certainty(self.0.certainty);
+        again.0.store.clone_from(&self.0.store);
+        match &self.0.source {
+            Some(source) => again.because(source.to_string()),
+            None => again,
+        }
+    }
+
+    /// Adds to what it says.
+    #[must_use]
+    pub(crate) fn adding(mut self, more: &str) -> Self {
+        self.0.message.push_str(more);
+        self
+    }
+
     /// Sets whether the operation may have taken effect.
     #[must_use]
     pub fn with_certainty(mut self, certainty: Certainty) -> Self {
@@ -216,7 +237,7 @@ impl Error {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Unavailable)
+        matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Replicas)
     }
 
     /// The store, without a password.

@@ -56,6 +56,7 @@ mod token;
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 struct Documents;
 
+pub use backend::Replicas;
 pub use connect::{default_path, redacted};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};

@@ -26,7 +26,7 @@ pub async fn a_broken_holder_is_told_who_and_why(fixture: &Fixture) {
     let (name, held) = (fixture.name("told"), fixture.request());
     client.holds(&name, &held).await;
     operator.breaks(&name, None, ("ops@desk", "deploy of 14:00"), &[&held.owner]).await;
-    let (by, reason) = ("ops@desk".into(), "deploy of 14:00".into());
+    let (by, reason): (std::sync::Arc<str>, std::sync::Arc<str>) = ("ops@desk".into(), "deploy of 14:00".into());
     // Asked twice: the first answer may have been lost.
     for _ in 0..2 {
         let told = client.renew(&name, &held).await;

@@ -1,5 +1,7 @@
 //! The stores. Each is a cargo feature; memory is always on.
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;

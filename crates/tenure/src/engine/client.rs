@@ -234,6 +234,10 @@ impl Tenure {
                 let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };
                 Err(Error::lost(&name, loss).at(Step::Renew))
             }
+            Some(Renewed::Unknown(why)) => {
+                let message = format!("the renewal was not answered: {why}");
+                Err(Error::new(ErrorKind::Unavailable, message).about(&name).at(Step::Renew).in_store(self.core.backend.url()))
+            }
             Some(Renewed::Gone) | None => Err(Error::lost(&name, Loss::Gone).at(Step::Renew)),
         }
     }

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::lease;
 use super::plan::Plan;
+use crate::backend::Replicas;
 use crate::clock::Moment;
 use crate::error::Loss;
 use crate::machine::{Grant, Place, Shape, Standing};
@@ -26,6 +27,8 @@ pub(crate) struct LiveClaim {
     pub(crate) led: bool,
     /// Whether the watchdog keeps it alive once it holds.
     pub(crate) renewed: bool,
+    /// How many replicas must have a renewal before it counts.
+    pub(crate) replicas: Option<Replicas>,
     /// Whether the phase is granted: asked for each claim at each renewal.
     granted: AtomicBool,
     /// Whether a task has taken the grant.
@@ -42,6 +45,8 @@ struct State {
     phase: Phase,
     /// The number the store gave it, once known.
     number: Option<u64>,
+    /// Until when the holder lives that it waits behind, on this client's clock.
+    holder_until: Option<Moment>,
     /// A grant that was heard of before the claim itself was answered.
     early: Option<(Grant, u64)>,
     /// Why the last renewal failed.
@@ -67,7 +72,7 @@ pub(crate) enum Phase {
 
 impl LiveClaim {
     pub(crate) fn new(id: ClaimId, owner: Owner, plan: &Plan, led: bool) -> Self {
-        let state = State { phase: Phase::Asking, number: None, early: None, failure: None };
+        let state = State { phase: Phase::Asking, number: None, holder_until: None, early: None, failure: None };
         Self {
             name: plan.name.clone(),
             id,
@@ -76,6 +81,7 @@ impl LiveClaim {
             shape: plan.shape,
             led,
             renewed: plan.renewed,
+            replicas: plan.replicas,
             granted: AtomicBool::new(false),
             taken: AtomicU8::new(UNTAKEN),
             turn: AtomicU64::new(0),
@@ -142,6 +148,12 @@ impl LiveClaim {
         }
     }
 
+    /// Until when the holder it waited behind would have lived, if the store no longer has this claim.
+    pub(crate) fn holder_until(&self) -> Option<Moment> {
+        let state = self.state();
+        state.holder_until.filter(|_| matches!(state.phase, Phase::Lost(Loss::Gone)))
+    }
+
     pub(crate) fn number(&self) -> Option<u64> {
         self.state().number
     }
@@ -171,7 +183,10 @@ impl LiveClaim {
             match (&standing.state, state.early.take()) {
                 (Ok(grant), _) => self.grant(state, *grant),
                 (Err(_), Some((early, number))) if number == standing.number => self.grant(state, early),
-                (Err(place), _) => state.phase = Phase::Waiting(place.clone()),
+                (Err(place), _) => {
+                    state.holder_until = Some(counted_from + place.holder_expires_in);
+                    state.phase = Phase::Waiting(place.clone());
+                }
             }
         }
         true

@@ -8,6 +8,7 @@ use super::core::Core;
 use super::guard::Guard;
 use super::pending::{Pending, Wait, Won};
 use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
+use crate::backend::Replicas;
 use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
 use crate::machine::Shape;
@@ -57,6 +58,7 @@ impl Lock {
             strategy: WaitStrategy::default(),
             max_hold: None,
             warn_after: None,
+            replicas: None,
         };
         Self { core: core.clone(), plan: Arc::new(plan), bad_name }
     }
@@ -105,6 +107,15 @@ impl Lock {
     /// waiter is never passed over, not even one that cannot be told of its grant.
     pub fn strict_fifo(mut self) -> Self {
         self.plan_mut().strict = true;
+        self
+    }
+
+    /// Reports a grant, and counts a renewal, only once so many replicas have it: a number, or
+    /// [`Replicas::Majority`]. For stores with replicas (Redis). Too few at the grant is
+    /// [`ErrorKind::Replicas`](crate::ErrorKind::Replicas) and leaves nothing behind; at a renewal the lease
+    /// is lost at its deadline unless enough come back before. Off by default.
+    pub fn min_replicas(mut self, replicas: impl Into<Replicas>) -> Self {
+        self.plan_mut().replicas = Some(replicas.into());
         self
     }
 

@@ -20,7 +20,7 @@ use super::lease;
 use super::live::{LiveClaim, Phase};
 use super::plan::Plan;
 use super::watchdog::next_ask;
-use crate::backend::{Answer, Block, Call, Claimed, RenewRequest, Renewed};
+use crate::backend::{Answer, Block, Call, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{Grant, Place};
@@ -73,6 +73,8 @@ pub(crate) struct Pending {
     last_place: Option<Place>,
     /// Tells attempts with the same id apart; zero where ids are random.
     attempt: u64,
+    /// Until when somebody else held the name, as far as a claim that was waiting and has gone knew.
+    holder_until: Option<Moment>,
 }
 
 /// A claim that was granted.
@@ -99,6 +101,7 @@ impl Pending {
             waited: false,
             last_place: None,
             attempt,
+            holder_until: None,
         }
     }
 
@@ -172,10 +175,12 @@ impl Pending {
         let store_queues = self.core.backend.capabilities().queue;
         let queue = store_queues && !matches!(wait, Wait::No);
         let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
+        let presumed = self.presumed();
         let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
         if call.is_none() {
             let mut request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
             request.attempt = self.attempt;
+            request.presumed = presumed;
             self.sent = true;
             *call = Some(attended(&self.core, &self.claim, self.core.backend.claim(&self.plan.name, request)));
         }
@@ -220,7 +225,7 @@ impl Pending {
         let mut changed = pin!(claim.changed());
         changed.as_mut().enable();
         match claim.phase() {
-            Phase::Granted(grant) => Ok(self.accept(grant).await),
+            Phase::Granted(grant) => self.accept(grant).await,
             Phase::Waiting(place) => {
                 self.started();
                 self.waited = true;
@@ -242,7 +247,7 @@ impl Pending {
     }
 
     /// Takes a grant that was heard of, unless it was heard too late to be trusted.
-    async fn accept(&mut self, grant: Grant) -> Option<Won> {
+    async fn accept(&mut self, grant: Grant) -> Result<Option<Won>> {
         let claim = self.claim.clone();
         if !claim.renewed && self.waited {
             // Nobody will renew it, so it starts with its full ttl.
@@ -257,19 +262,38 @@ impl Pending {
                 self.waited = false;
             } else {
                 self.make_anew();
-                return None;
+                return Ok(None);
             }
+        }
+        if let Some(replicas) = self.plan.replicas {
+            self.confirm(&claim, replicas).await?;
         }
         if self.core.clock.now() >= lease::lost_at(claim.deadline()) {
             self.make_anew();
-            return None;
+            return Ok(None);
         }
         if !claim.renewed {
             self.core.registry.schedule(claim.id, crate::clock::NEVER);
         }
         self.stage = Stage::Over;
         self.core.take(&claim);
-        Some(Won { claim, grant })
+        Ok(Some(Won { claim, grant }))
+    }
+
+    /// A grant that too few replicas have is given back.
+    async fn confirm(&mut self, claim: &Arc<LiveClaim>, replicas: Replicas) -> Result<()> {
+        let call = self.core.backend.confirm(&claim.name, replicas);
+        let failure = match self.core.within(|| Some(claim.deadline()), call).await {
+            Some(Ok(confirmed)) if confirmed.is_enough() => return Ok(()),
+            Some(Ok(Confirmed { acknowledged, needed })) => Error::new(
+                ErrorKind::Replicas,
+                format!("too few replicas: {acknowledged} of the {needed} asked for have the grant, which was given back"),
+            ),
+            Some(Err(error)) => error,
+            None => no_answer(),
+        };
+        self.make_anew();
+        Err(failure.at(Step::Acquire).about(&claim.name).in_store(self.core.backend.url()))
     }
 
     /// Asks for the next block once. `None` if there is more to do.
@@ -365,8 +389,17 @@ impl Pending {
         *self.started.get_or_init(|| self.core.clock.now())
     }
 
+    /// How long whoever held the name when it was last looked at may still trust its lease, should the store have
+    /// lost both its claim and ours.
+    fn presumed(&self) -> Duration {
+        self.holder_until.map_or(Duration::ZERO, |until| until.since(self.core.clock.now()))
+    }
+
     /// Gives the present claim up and makes a new one, at the tail.
     fn make_anew(&mut self) {
+        if let Some(until) = self.claim.holder_until() {
+            self.holder_until = self.holder_until.max(Some(until));
+        }
         let fresh = register(&self.core, &self.plan, self.claim.led);
         let old = std::mem::replace(&mut self.claim, fresh);
         let stage = std::mem::replace(&mut self.stage, Stage::Asking(None));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Capabilities;
+use crate::backend::{Capabilities, Replicas};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{ClaimRequest, Shape};
 use crate::name::Name;
@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) strategy: WaitStrategy,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) warn_after: Option<Duration>,
+    /// How many replicas must have a grant or renewal before it counts.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Plan {
@@ -78,6 +80,9 @@ impl Plan {
                 format!("{units} of {of} permits cannot be taken: it must be 1 to the number there are"),
             ));
         }
+        if self.replicas.is_some() && !store.replicas {
+            return Err(Error::new(ErrorKind::Invalid, "min_replicas: this store has no replicas to wait for"));
+        }
         let missing = match self.shape {
             Shape::Shared if !store.shared => Some("shared locks"),
             Shape::Permits { .. } if !store.permits => Some("semaphores"),
@@ -89,7 +94,7 @@ impl Plan {
 
     /// Whether tasks of this process that want the same may hand it over among themselves.
     pub(crate) fn may_join_cohort(&self) -> bool {
-        self.shape == Shape::Exclusive && self.owner.is_none() && self.renewed && !self.strict
+        self.shape == Shape::Exclusive && self.owner.is_none() && self.renewed && !self.strict && self.replicas.is_none()
     }
 
     /// Whether a task with `other` may stand in the same cohort: `max_hold` and `warn_after` are a guard's own.

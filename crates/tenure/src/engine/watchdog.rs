@@ -13,7 +13,7 @@ use super::core::Core;
 use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Slot};
-use crate::backend::{Answer, Call, RenewRequest, Renewed};
+use crate::backend::{Answer, Backend, Call, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::{Clock, Moment, NEVER};
 use crate::error::{Loss, Result};
 use crate::machine::Standing;
@@ -156,10 +156,45 @@ fn renew(
     let ttl_max = claims.iter().map(|(_, claim)| claim.ttl).max().unwrap_or_default();
     let request = |claim: &LiveClaim| RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
     let call: Call<_> = core.backend.renew(claims.iter().map(|(_, claim)| request(claim)).collect(), fresh);
+    let replicated: Vec<_> = claims
+        .iter()
+        .enumerate()
+        .filter_map(|(index, (_, claim))| Some((index, claim.name.clone(), claim.replicas?)))
+        .collect();
+    let backend = core.backend.clone();
     async move {
-        match tokio::time::timeout(ttl_max, call).await {
+        let answered = async {
+            let mut answer = call.await?;
+            if !replicated.is_empty() {
+                confirm(&*backend, replicated, &mut answer.value).await;
+            }
+            Ok(answer)
+        };
+        match tokio::time::timeout(ttl_max, answered).await {
             Ok(answer) => answer,
             Err(elapsed) => Err(super::core::no_answer().because(elapsed)),
+        }
+    }
+}
+
+/// A renewal that too few replicas have does not count.
+async fn confirm(backend: &dyn Backend, replicated: Vec<(usize, Name, Replicas)>, answers: &mut [Renewed]) {
+    let questions = replicated.into_iter().filter_map(|(index, name, replicas)| {
+        let held = matches!(answers.get(index), Some(Renewed::Stands(Standing { state: Ok(_), .. })));
+        held.then(|| {
+            let call = backend.confirm(&name, replicas);
+            async move { (index, call.await) }
+        })
+    });
+    let questions: Vec<_> = questions.collect();
+    for (index, confirmed) in futures_util::future::join_all(questions).await {
+        let failure = match confirmed {
+            Ok(confirmed) if confirmed.is_enough() => continue,
+            Ok(Confirmed { acknowledged, needed }) => format!("only {acknowledged} of {needed} replicas have the renewal"),
+            Err(error) => error.to_string(),
+        };
+        if let Some(answer) = answers.get_mut(index) {
+            *answer = Renewed::Unknown(failure.into());
         }
     }
 }
@@ -192,6 +227,7 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
         }
     };
     let mut ended = Vec::new();
+    let mut unanswered = Vec::new();
     let mut table = core.registry.table();
     for ((key, claim), renewed) in claims.into_iter().zip(value) {
         match renewed {
@@ -206,6 +242,10 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
                     table.reschedule(key);
                 }
             }
+            Renewed::Unknown(why) => {
+                claim.renewal_failed(&why);
+                unanswered.push((key, claim));
+            }
             Renewed::Gone => ended.push((claim, Loss::Gone)),
             Renewed::Broken { by, reason } => {
                 ended.push((claim, Loss::Broken { by: by.to_string(), reason: reason.to_string() }));
@@ -213,6 +253,9 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
         }
     }
     drop(table);
+    if !unanswered.is_empty() {
+        retry(core, &unanswered);
+    }
     for (claim, loss) in ended {
         core.lose(&claim, loss);
     }

@@ -113,7 +113,7 @@ impl Worker {
             }
             Err(error) => {
                 for reply in replies {
-                    drop(reply.send(Err(again(&error))));
+                    drop(reply.send(Err(error.again())));
                 }
             }
         }
@@ -187,9 +187,4 @@ impl Worker {
 
 fn not_applied(error: &Error) -> bool {
     error.certainty() == Certainty::NotApplied
-}
-
-/// The same error for each of the jobs that shared a transaction.
-fn again(error: &Error) -> Error {
-    Error::new(error.kind(), error.to_string()).with_certainty(error.certainty())
 }

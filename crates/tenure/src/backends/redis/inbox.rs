@@ -1,0 +1,120 @@
+//! Where a client hears of its grants: one channel, subscribed to for as long as the client lives.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use redis::aio::PubSub;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::node::Node;
+use super::wire;
+use crate::backend::{Event, Listener};
+use crate::error::Result;
+
+/// How often a silent connection is asked whether it is alive.
+const PING_EVERY: Duration = Duration::from_secs(3);
+/// How long it may take to say so.
+const PING_MAX: Duration = Duration::from_secs(2);
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// Whom messages are told to, once somebody listens.
+#[derive(Clone, Default)]
+pub(super) struct Ear(Arc<Mutex<Option<Listener>>>);
+
+impl Ear {
+    pub(super) fn listen(&self, listener: Listener) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+    }
+
+    fn tell(&self, event: Event) {
+        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(listener) = listener {
+            listener(event);
+        }
+    }
+}
+
+/// A subscription on one server. Ends when it is dropped.
+pub(super) struct Inbox {
+    task: JoinHandle<()>,
+    restart: Arc<Notify>,
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Inbox {
+    /// Subscribes, and keeps the subscription from then on.
+    pub(super) async fn open(node: &Arc<Node>, channel: Arc<str>, ear: Ear) -> Result<Self> {
+        let first = node.place.open_inbox(&channel).await?;
+        Ok(Self::keep(node, channel, ear, Some(first)))
+    }
+
+    /// Subscribes in the background.
+    pub(super) fn keep(node: &Arc<Node>, channel: Arc<str>, ear: Ear, first: Option<PubSub>) -> Self {
+        let restart = Arc::new(Notify::new());
+        let task = listen(Arc::downgrade(node), channel, ear, first, restart.clone());
+        Self { task: node.runtime().spawn(task), restart }
+    }
+
+    /// Subscribes anew: the server is another one by now.
+    pub(super) fn restart(&self) {
+        self.restart.notify_one();
+    }
+}
+
+async fn listen(node: Weak<Node>, channel: Arc<str>, ear: Ear, mut first: Option<PubSub>, restart: Arc<Notify>) {
+    let mut pause = RETRY_MIN;
+    loop {
+        let Some(place) = node.upgrade().map(|node| node.place.clone()) else { return };
+        let opened = match first.take() {
+            Some(inbox) => Ok(inbox),
+            None => place.open_inbox(&channel).await,
+        };
+        match opened {
+            Ok(inbox) => {
+                pause = RETRY_MIN;
+                // Whatever was said meanwhile was missed, and the server may be another one: ask for everything.
+                ear.tell(Event::Resubscribed);
+                hear(inbox, &ear, &restart).await;
+            }
+            Err(error) => tracing::debug!(%error, "no inbox"),
+        }
+        let Some(node) = node.upgrade() else { return };
+        node.leave_idle_connection();
+        drop(node);
+        let jitter = 0.5 + rand::random::<f64>() / 2.0;
+        let _ = timeout(pause.mul_f64(jitter), restart.notified()).await;
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+/// Passes messages on until the connection fails or is to be left.
+async fn hear(inbox: PubSub, ear: &Ear, restart: &Notify) {
+    let (mut sink, mut messages) = inbox.split();
+    loop {
+        tokio::select! {
+            message = timeout(PING_EVERY, messages.next()) => match message {
+                Ok(Some(message)) => match std::str::from_utf8(message.get_payload_bytes()).ok().and_then(wire::event) {
+                    Some(event) => ear.tell(event),
+                    None => tracing::warn!("a message in the inbox that is not tenure's"),
+                },
+                Ok(None) => return,
+                Err(_silent) => {
+                    let alive = timeout(PING_MAX, sink.ping::<redis::Value>()).await;
+                    if !matches!(alive, Ok(Ok(_))) {
+                        return;
+                    }
+                }
+            },
+            () = restart.notified() => return,
+        }
+    }
+}

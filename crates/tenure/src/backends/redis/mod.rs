@@ -1,0 +1,502 @@
+//! Redis: one server, a master that sentinels watch over, or a cluster.
+//!
+//! `redis://HOST[:PORT][/DB]`, `rediss://…` (TLS), `redis+sentinel://H1,H2,H3/SERVICE[/DB]`, `redis+cluster://H1,H2`.
+//! Each operation is one atomic Lua script (`native.lua`) that follows the rule of [`machine`](crate::machine); a free
+//! name costs one `SET NX` inside it. Operations pending at the same moment share a call. A waiter is told of its
+//! grant over its client's own channel, in the same moment in which the one before it releases.
+//!
+//! | fault | exclusion |
+//! |---|---|
+//! | client crash | kept: its claims end one ttl later at the latest |
+//! | client pause | kept: the deadline is the client's own |
+//! | server restart with `appendfsync always` | kept |
+//! | restart that loses data, failover, step of the server's clock | two leases may be valid at once: only the token protects |
+//!
+//! Tokens are the server's time in microseconds, or one more than the last: they grow across restarts, failovers and
+//! `FLUSHALL` as long as the new server's clock is not behind what was given.
+//!
+//! `?layout=plain` and `?layout=redisson` share locks with other libraries instead, without queue and tokens.
+
+mod error;
+mod foreign;
+mod inbox;
+mod node;
+mod place;
+mod route;
+mod script;
+mod sync;
+mod url;
+mod wire;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::{join_all, ready};
+use redis::Value;
+
+use self::inbox::Ear;
+use self::node::{LAST_KEY, Work};
+use self::route::{Route, Shared, known_replicas};
+use self::script::INSPECT;
+use self::url::{Layout, Settings, Topology};
+use self::wire::Op;
+use crate::backend::{
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Guarantees, Listener, Refusal,
+    Released, RenewRequest, Renewed, Replicas, Survival,
+};
+use crate::clock::{Clock, Moment};
+use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::machine::{NameView, Shape};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// How many keys one step of a scan looks at.
+const SCAN_COUNT: usize = 1000;
+/// How many names one scan remembers for the pages that follow.
+const SCAN_KEEP: usize = 65_536;
+/// How many names are looked at in one breath.
+const LOOK_AT_ONCE: usize = 256;
+
+/// One client of Redis.
+#[derive(Debug)]
+pub struct RedisBackend {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    route: Route,
+    settings: Arc<Settings>,
+    clock: Arc<dyn Clock>,
+    channel: Arc<str>,
+    seen: Arc<AtomicU64>,
+    ear: Ear,
+    /// The most replicas ever seen: a majority is of all of them, those that are away included.
+    replicas: AtomicU64,
+    pages: Mutex<Pages>,
+}
+
+/// Names a scan has found beyond its page, for the page after it.
+#[derive(Default)]
+struct Pages {
+    prefix: String,
+    after: Option<Name>,
+    names: Vec<Name>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redis").field("url", &self.settings.shown).field("route", &self.route).finish_non_exhaustive()
+    }
+}
+
+impl RedisBackend {
+    /// Connects to what a URL names.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a URL that is none, [`ErrorKind::Unavailable`] if no server answers,
+    /// [`ErrorKind::Denied`] for wrong credentials, [`ErrorKind::Store`] if the server is too old.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is claimed yet.
+    pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let settings = Arc::new(Settings::parse(url)?);
+        let channel: Arc<str> = format!("tenure:inbox:{:016x}", rand::random::<u64>()).into();
+        let (seen, ear) = (Arc::<AtomicU64>::default(), Ear::default());
+        let shared = Shared {
+            settings: settings.clone(),
+            clock: clock.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            seen: seen.clone(),
+            channel: channel.clone(),
+            ear: ear.clone(),
+        };
+        let route = Route::open(shared).await.map_err(|error| error.in_store(settings.shown.clone()))?;
+        let inner = Inner {
+            route,
+            settings,
+            clock,
+            channel,
+            seen,
+            ear,
+            replicas: AtomicU64::new(0),
+            pages: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    fn layout(&self) -> Layout {
+        self.inner.settings.layout
+    }
+
+    /// One operation on one name: its value and the server's time.
+    fn op(&self, op: Op, fresh: bool) -> impl Future<Output = Result<(Moment, Value)>> + Send + use<> {
+        let key = op.key.clone();
+        let call = self.inner.route.call(&key, Work::Ops(vec![op]), fresh);
+        async move {
+            let reply = call.await?;
+            let value = reply.values.into_iter().next().unwrap_or(Value::Nil);
+            Ok((reply.now, value))
+        }
+    }
+
+    /// One script call on one name.
+    fn foreign(&self, name: &Name, work: Work, fresh: bool) -> impl Future<Output = Result<Value>> + Send + use<> {
+        let call = self.inner.route.call(name.as_str(), work, fresh);
+        async move { Ok(call.await?.values.into_iter().next().unwrap_or(Value::Nil)) }
+    }
+}
+
+/// One of a batch that fails must not fail the others.
+fn renewed(answer: Result<&Value, &Error>) -> Renewed {
+    let unknown = |error: &Error| Renewed::Unknown(error.to_string().into());
+    match answer {
+        Ok(value) => wire::renewed(value).unwrap_or_else(|error| unknown(&error)),
+        Err(error) => unknown(error),
+    }
+}
+
+/// Remembers the highest token this client was given.
+fn note(seen: &AtomicU64, token: Token) {
+    seen.fetch_max(token.0, Ordering::AcqRel);
+}
+
+impl Backend for RedisBackend {
+    fn capabilities(&self) -> Capabilities {
+        let all = Capabilities { replicas: true, ..Capabilities::ALL };
+        match self.layout() {
+            Layout::Native => all,
+            Layout::Plain | Layout::Redisson => Capabilities {
+                tokens: false,
+                shared: false,
+                permits: false,
+                sessions: false,
+                ..all.without_queue()
+            },
+        }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        let (store, failover) = match self.inner.settings.topology {
+            Topology::Single => ("redis", Survival::FencedOnly),
+            Topology::Sentinel { .. } => ("redis+sentinel", Survival::FencedOnly),
+            Topology::Cluster => ("redis+cluster", Survival::FencedOnly),
+        };
+        let native = self.layout() == Layout::Native;
+        let fenced = if native { Survival::FencedOnly } else { Survival::Unprotected };
+        Guarantees {
+            store,
+            time: "the Redis server's wall clock",
+            client_crash: Survival::Kept,
+            client_pause: if native { Survival::Kept } else { Survival::Unprotected },
+            store_crash: fenced,
+            failover: if native { failover } else { Survival::Unprotected },
+            partition: fenced,
+            clock_step: fenced,
+            tokens: if native {
+                "across restart, failover and data loss while the new server's clock is not behind the last token"
+            } else {
+                "there are none in this layout"
+            },
+        }
+    }
+
+    fn url(&self) -> &str {
+        &self.inner.settings.shown
+    }
+
+    fn listen(&self, listener: Listener) {
+        self.inner.ear.listen(listener);
+    }
+
+    fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
+        let counted_from = self.inner.clock.now();
+        if let Shape::Permits { units, of } = request.shape
+            && (units == 0 || units > of)
+        {
+            let value = Claimed::Refused(Refusal::Units { asked: request.shape });
+            return Box::pin(ready(Ok(Answer { value, counted_from })));
+        }
+        if self.layout() != Layout::Native {
+            let answer = self.foreign(name, foreign::claim(self.layout(), name, &request), false);
+            return Box::pin(async move {
+                let value = wire::claimed(&answer.await?, &request, Moment(0))?;
+                Ok(Answer { value, counted_from })
+            });
+        }
+        let answer = self.op(Op::claim(name, &request, &self.inner.channel), false);
+        let seen = self.inner.seen.clone();
+        Box::pin(async move {
+            let (now, value) = answer.await?;
+            let value = wire::claimed(&value, &request, now)?;
+            if let Claimed::Stands(standing) = &value
+                && let Ok(grant) = standing.state
+            {
+                note(&seen, grant.block_end);
+            }
+            Ok(Answer { value, counted_from })
+        })
+    }
+
+    fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
+        let counted_from = self.inner.clock.now();
+        let native = self.layout() == Layout::Native;
+        if native && !matches!(self.inner.route, Route::Cluster { .. }) {
+            let ops: Vec<Op> = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl)).collect();
+            let call = self.inner.route.call("", Work::Ops(ops), fresh);
+            return Box::pin(async move {
+                let value = call.await?.values.iter().map(|value| renewed(Ok(value))).collect();
+                Ok(Answer { value, counted_from })
+            });
+        }
+        let mut fresh = fresh;
+        let calls: Vec<_> = batch
+            .iter()
+            .map(|one| {
+                // Once is enough: what follows shares the new connection.
+                let fresh = std::mem::take(&mut fresh);
+                let call: Call<Value> = if native {
+                    let answer = self.op(Op::renew(&one.name, one.id, one.ttl), fresh);
+                    Box::pin(async move { Ok(answer.await?.1) })
+                } else {
+                    Box::pin(self.foreign(&one.name, foreign::renew(self.layout(), &one.name, one.id, one.ttl), fresh))
+                };
+                call
+            })
+            .collect();
+        Box::pin(async move {
+            let value = join_all(calls).await.iter().map(|answer| renewed(answer.as_ref())).collect();
+            Ok(Answer { value, counted_from })
+        })
+    }
+
+    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+        if self.layout() == Layout::Native {
+            let answer = self.op(Op::release(name, id, number), false);
+            return Box::pin(async move { wire::released(&answer.await?.1) });
+        }
+        let answer = self.foreign(name, foreign::release(self.layout(), name, id, number), false);
+        Box::pin(async move { wire::released(&answer.await?) })
+    }
+
+    fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
+        let counted_from = self.inner.clock.now();
+        let answer = self.op(Op::next_block(name, id, block_end, &next, &self.inner.channel), false);
+        let seen = self.inner.seen.clone();
+        Box::pin(async move {
+            let value = wire::block(&answer.await?.1)?;
+            if let Block::Given(grant) = &value {
+                note(&seen, grant.block_end);
+            }
+            Ok(Answer { value, counted_from })
+        })
+    }
+
+    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+        if self.layout() == Layout::Native {
+            let answer = self.op(Op::break_holders(name, owner.as_ref(), &by, &reason), false);
+            return Box::pin(async move { wire::ended(&answer.await?.1) });
+        }
+        // No marks in these layouts: the holder learns at its renewal that its claim is gone.
+        let (layout, inner, name) = (self.layout(), self.inner.clone(), name.clone());
+        Box::pin(async move {
+            let value = one(inner.route.call(name.as_str(), foreign::show(layout, &name), false).await?.values);
+            let shown = foreign::view(layout, name.clone(), &value)?;
+            let mut ended = 0;
+            for held in shown.view.holders {
+                if held.owner.is_none() && owner.is_none() {
+                    let message = "a foreign client holds it: only that client, or redis-cli, can end it";
+                    return Err(Error::new(ErrorKind::Conflict, message).about(&name));
+                }
+                if owner.is_some() && held.owner != owner {
+                    continue;
+                }
+                for (id, number) in held.claims {
+                    let work = foreign::release(layout, &name, id, Some(number));
+                    let value = one(inner.route.call(name.as_str(), work, false).await?.values);
+                    ended += usize::from(wire::released(&value)? == Released::Yes);
+                }
+            }
+            Ok(ended)
+        })
+    }
+
+    fn inspect(&self, name: &Name) -> Call<NameView> {
+        let (inner, name) = (self.inner.clone(), name.clone());
+        Box::pin(async move { Ok(inner.look_at(&name).await?.0) })
+    }
+
+    fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
+        let (inner, prefix) = (self.inner.clone(), prefix.to_owned());
+        Box::pin(async move { inner.scan(&prefix, after, limit).await })
+    }
+
+    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
+        let (inner, name) = (self.inner.clone(), name.clone());
+        Box::pin(async move { inner.confirm(&name, replicas).await })
+    }
+}
+
+fn one(values: Vec<Value>) -> Value {
+    values.into_iter().next().unwrap_or(Value::Nil)
+}
+
+impl Inner {
+    /// What Redis has of a name, and whether it is surely a lock.
+    async fn look_at(&self, name: &Name) -> Result<(NameView, bool)> {
+        let layout = self.settings.layout;
+        if layout == Layout::Native {
+            let key = wire::key(name);
+            let work = Work::Script { script: &INSPECT, key: key.clone(), args: Vec::new() };
+            let value = one(self.route.call(&key, work, false).await?.values);
+            let (now, queue) = wire::queue(&value)?;
+            return Ok((NameView::of(name.clone(), &queue, now), true));
+        }
+        let value = one(self.route.call(name.as_str(), foreign::show(layout, name), false).await?.values);
+        let shown = foreign::view(layout, name.clone(), &value)?;
+        Ok((shown.view, shown.ours))
+    }
+
+    async fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Result<Vec<NameView>> {
+        let mut views = Vec::new();
+        let mut after = after;
+        while views.len() < limit {
+            let names = self.names(prefix, after.as_ref(), LOOK_AT_ONCE.min(limit)).await?;
+            let Some(last) = names.last().cloned() else { break };
+            let looks = join_all(names.iter().map(|name| self.look_at(name))).await;
+            for look in looks {
+                let (view, is_lock) = look?;
+                if is_lock && !view.is_free() && views.len() < limit {
+                    views.push(view);
+                }
+            }
+            after = Some(last);
+        }
+        Ok(views)
+    }
+
+    /// The next names in byte order: of what an earlier scan found, or by a new scan of all keys.
+    async fn names(&self, prefix: &str, after: Option<&Name>, count: usize) -> Result<Vec<Name>> {
+        let take = |pages: &mut Pages| {
+            let rest = pages.names.split_off(count.min(pages.names.len()));
+            let page = std::mem::replace(&mut pages.names, rest);
+            pages.after = page.last().cloned();
+            page
+        };
+        {
+            let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+            if after.is_some() && pages.prefix == prefix && pages.after.as_ref() == after && !pages.names.is_empty() {
+                return Ok(take(&mut pages));
+            }
+        }
+        let mut found = BTreeSet::new();
+        for member in self.route.members() {
+            let mut cursor = "0".to_owned();
+            loop {
+                let mut command = redis::cmd("SCAN");
+                command.arg(&cursor).arg("MATCH").arg(self.pattern(prefix)).arg("COUNT").arg(SCAN_COUNT);
+                if self.settings.layout != Layout::Native {
+                    command.arg("TYPE").arg(if self.settings.layout == Layout::Plain { "string" } else { "hash" });
+                }
+                let value = member.node.command(command).await?;
+                cursor = self.take_keys(&value, prefix, after, &mut found)?;
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        *pages = Pages { prefix: prefix.to_owned(), after: None, names: found.into_iter().collect() };
+        Ok(take(&mut pages))
+    }
+
+    /// Adds the names of one step of a scan, keeping the first ones; answers where the next step begins.
+    fn take_keys(&self, value: &Value, prefix: &str, after: Option<&Name>, found: &mut BTreeSet<Name>) -> Result<String> {
+        let odd = || Error::new(ErrorKind::Store, format!("SCAN answered something unexpected: {value:?}"));
+        let Value::Array(items) = value else { return Err(odd()) };
+        let [cursor, Value::Array(keys)] = items.as_slice() else { return Err(odd()) };
+        for key in keys {
+            let Value::BulkString(key) = key else { continue };
+            let name = if self.settings.layout == Layout::Native {
+                wire::name_of(key)
+            } else {
+                std::str::from_utf8(key).ok().and_then(|key| Name::new(key).ok())
+            };
+            let Some(name) = name else { continue };
+            if name.as_str().starts_with(prefix) && after.is_none_or(|after| name > *after) {
+                found.insert(name);
+                if found.len() > SCAN_KEEP {
+                    found.pop_last();
+                }
+            }
+        }
+        wire::text(cursor).map(ToOwned::to_owned).ok_or_else(odd)
+    }
+
+    /// The glob pattern of the keys of names with this prefix.
+    fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::new();
+        if self.settings.layout == Layout::Native {
+            pattern.push_str(wire::KEY_PREFIX);
+        }
+        for c in prefix.chars() {
+            if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern.push('*');
+        if self.settings.layout == Layout::Native {
+            pattern.push('}');
+        }
+        pattern
+    }
+
+    /// Waits until enough replicas have what was answered so far.
+    async fn confirm(&self, name: &Name, replicas: Replicas) -> Result<Confirmed> {
+        let key = if self.settings.layout == Layout::Native { wire::key(name) } else { name.as_str().to_owned() };
+        let member = self.route.member(&key)?;
+        let needed = match replicas {
+            Replicas::AtLeast(needed) => u64::from(needed),
+            Replicas::Majority => {
+                let known = self.known_replicas(&member.node).await?;
+                if known == 0 {
+                    let message = "a majority of replicas is asked for, and Redis has none";
+                    return Err(Error::new(ErrorKind::Replicas, message).with_certainty(Certainty::NotApplied));
+                }
+                // With the master, more than half of all.
+                (known + 1) / 2
+            }
+        };
+        let written = match self.settings.topology {
+            Topology::Cluster => format!("{}sync", wire::key(name)),
+            _ => format!("{LAST_KEY}:sync"),
+        };
+        let acknowledged = member.sync.wait_for(needed, written).await?;
+        Ok(Confirmed { acknowledged, needed })
+    }
+
+    /// How many replicas there are, those that are away included: as many as were ever seen.
+    async fn known_replicas(&self, node: &Arc<node::Node>) -> Result<u64> {
+        if self.replicas.load(Ordering::Acquire) == 0
+            && let Some(known) = known_replicas(&self.settings).await
+        {
+            self.replicas.fetch_max(known, Ordering::AcqRel);
+        }
+        let mut command = redis::cmd("INFO");
+        command.arg("replication");
+        let info = node.command(command).await?;
+        let connected = wire::text(&info).and_then(|info| info_field(info, "connected_slaves")?.parse().ok());
+        let known = self.replicas.fetch_max(connected.unwrap_or(0), Ordering::AcqRel);
+        Ok(known.max(connected.unwrap_or(0)))
+    }
+}
+
+/// A field of the answer to INFO.
+fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
+}
+

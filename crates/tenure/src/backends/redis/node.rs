@@ -1,0 +1,444 @@
+//! One server: the connection that carries all claims, and the batches that go over it.
+//!
+//! Operations that are pending at the same moment go as one script call; one that is alone goes at once. A few
+//! calls are under way at a time, so that what comes meanwhile is batched by itself.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::error::of_command;
+use super::place::{CONNECT_MAX, Place};
+use super::script::{NATIVE, Script};
+use super::url::Address;
+use super::wire::{self, Op};
+use crate::clock::{Clock, Moment};
+use crate::error::{Certainty, Error, ErrorKind, Result};
+
+/// The most operations in one call, unless they come as one.
+const BATCH_MAX: usize = 64;
+/// How many calls are under way at a time.
+const FLIGHTS_MAX: usize = 4;
+/// How many operations may wait for the server before more are refused.
+const PENDING_MAX: usize = 200_000;
+/// A connection that has answered nothing for this long is left for a new one.
+const SUSPECT_AFTER: Duration = Duration::from_secs(1);
+/// How long an answer is waited for at all. Whoever asked has given up long before.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// The key that keeps the highest token of names without a record.
+pub(super) const LAST_KEY: &str = "tenure:last";
+
+/// What the server answered: its time, and one value for each operation.
+pub(super) struct Reply {
+    pub(super) now: Moment,
+    pub(super) values: Vec<Value>,
+}
+
+/// Why there is no answer.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// Where a cluster has the name instead.
+    pub(super) redirect: Option<Redirect>,
+}
+
+/// What a cluster says of a name that is elsewhere.
+#[derive(Clone, Debug)]
+pub(super) enum Redirect {
+    /// It has moved: look where.
+    Moved,
+    /// It is moving: for this once, ask there.
+    Ask(Address),
+    /// It is moving: ask again.
+    TryAgain,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, redirect: None }
+    }
+}
+
+impl Failure {
+    fn of(error: &RedisError) -> Self {
+        let redirect = match error.code() {
+            Some("MOVED") => Some(Redirect::Moved),
+            Some("TRYAGAIN") => Some(Redirect::TryAgain),
+            Some("ASK") => error.redirect_node().and_then(|(address, _)| Address::parse(address)).map(Redirect::Ask),
+            _ => None,
+        };
+        Self { error: of_command(error), redirect }
+    }
+
+    fn again(&self) -> Self {
+        Self { error: self.error.again(), redirect: self.redirect.clone() }
+    }
+}
+
+type Answered = std::result::Result<Reply, Failure>;
+
+/// What is asked of a server.
+#[derive(Clone)]
+pub(super) enum Work {
+    /// Operations on names, batched with others.
+    Ops(Vec<Op>),
+    /// A script of its own.
+    Script { script: &'static Script, key: String, args: Vec<String> },
+    /// Any other command.
+    Command(Cmd),
+}
+
+struct Job {
+    work: Work,
+    reply: oneshot::Sender<Answered>,
+    /// Whether it was already put back once because the connection turned out to be closed.
+    again: bool,
+    /// Redirected here by a cluster that is moving the name.
+    asking: bool,
+}
+
+/// One server, as this client uses it.
+pub(super) struct Node {
+    pub(super) place: Place,
+    /// Whether tokens are kept per server (and calls batched), or per name as a cluster needs it.
+    per_server: bool,
+    /// The highest token this client has been given.
+    seen: Arc<AtomicU64>,
+    clock: Arc<dyn Clock>,
+    runtime: tokio::runtime::Handle,
+    lane: Mutex<Lane>,
+}
+
+#[derive(Default)]
+struct Lane {
+    connection: Option<MultiplexedConnection>,
+    connecting: bool,
+    /// Tells the present connection's answers from those of the ones before.
+    generation: u64,
+    pending: VecDeque<Job>,
+    pending_ops: usize,
+    in_flight: usize,
+    /// When the present connection last answered, or was last asked after having answered everything.
+    progress: Moment,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    pub(super) fn new(
+        place: Place,
+        per_server: bool,
+        seen: Arc<AtomicU64>,
+        clock: Arc<dyn Clock>,
+        runtime: tokio::runtime::Handle,
+    ) -> Arc<Self> {
+        Arc::new(Self { place, per_server, seen, clock, runtime, lane: Mutex::default() })
+    }
+
+    fn lane(&self) -> MutexGuard<'_, Lane> {
+        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends work; it is on its way when this returns. `fresh` if an earlier call may hang.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        work: Work,
+        fresh: bool,
+        asking: bool,
+    ) -> impl Future<Output = Answered> + Send + use<> {
+        let (reply, answer) = oneshot::channel();
+        let mut lane = self.lane();
+        let now = self.clock.now();
+        if lane.in_flight > 0 && (fresh || now.since(lane.progress) > SUSPECT_AFTER) {
+            lane.leave_connection();
+        }
+        let refused = lane.pending_ops >= PENDING_MAX;
+        if !refused {
+            lane.push_back(Job { work, reply, again: false, asking });
+            self.pump(&mut lane);
+        }
+        drop(lane);
+        async move {
+            if refused {
+                return Err(unavailable("too much is waiting for Redis already").into());
+            }
+            answer.await.unwrap_or_else(|_| Err(unavailable("the client of Redis was closed").into()))
+        }
+    }
+
+    /// Sends a command and answers its value.
+    pub(super) async fn command(self: &Arc<Self>, command: Cmd) -> Result<Value> {
+        let reply = self.call(Work::Command(command), false, false).await?;
+        Ok(reply.values.into_iter().next().unwrap_or(Value::Nil))
+    }
+
+    /// Forgets the connection: the next call opens a new one, to whatever server the place is by then.
+    pub(super) fn leave_connection(&self) {
+        self.lane().leave_connection();
+    }
+
+    /// Forgets the connection if nothing is under way on it: the server it leads to may be gone.
+    pub(super) fn leave_idle_connection(&self) {
+        let mut lane = self.lane();
+        if lane.in_flight == 0 {
+            lane.leave_connection();
+        }
+    }
+
+    pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+
+    /// Connects now, so that a wrong address or password is known at once.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<()> {
+        self.command(redis::cmd("PING")).await.map(drop)
+    }
+
+    fn pump(self: &Arc<Self>, lane: &mut Lane) {
+        while !lane.pending.is_empty() {
+            if lane.connection.is_none() {
+                if !lane.connecting {
+                    lane.connecting = true;
+                    self.runtime.spawn(self.clone().open());
+                }
+                return;
+            }
+            if lane.in_flight >= if self.per_server { FLIGHTS_MAX } else { BATCH_MAX * FLIGHTS_MAX } {
+                return;
+            }
+            let jobs = lane.take_batch(self.per_server);
+            if !jobs.is_empty() {
+                self.launch(lane, jobs);
+            }
+        }
+    }
+
+    async fn open(self: Arc<Self>) {
+        let opened = match timeout(CONNECT_MAX, self.place.open()).await {
+            Ok(opened) => opened,
+            Err(_) => Err(unavailable(&format!("no answer from Redis within {CONNECT_MAX:?} of connecting"))),
+        };
+        let mut lane = self.lane();
+        lane.connecting = false;
+        match opened {
+            Ok(connection) => {
+                lane.leave_connection();
+                lane.connection = Some(connection);
+                self.pump(&mut lane);
+            }
+            Err(error) => {
+                lane.pending_ops = 0;
+                let failed = std::mem::take(&mut lane.pending);
+                drop(lane);
+                for job in failed {
+                    drop(job.reply.send(Err(error.again().into())));
+                }
+            }
+        }
+    }
+
+    /// Sends a batch: the request is handed to the connection before anybody has to be scheduled.
+    fn launch(self: &Arc<Self>, lane: &mut Lane, jobs: Vec<Job>) {
+        let Some(mut connection) = lane.connection.clone() else { return };
+        if lane.in_flight == 0 {
+            lane.progress = self.clock.now();
+        }
+        lane.in_flight += 1;
+        let generation = lane.generation;
+        let command = self.command_of(&jobs, false);
+        let asking = jobs.iter().any(|job| job.asking);
+        let mut sending = connection.clone();
+        let mut request = Box::pin(async move {
+            if asking {
+                let mut pipeline = redis::Pipeline::new();
+                pipeline.cmd("ASKING").ignore().add_command(command);
+                let mut values = sending.send_packed_commands(&pipeline, 1, 1).await?;
+                return values.pop().unwrap_or(Value::Nil).extract_error();
+            }
+            sending.send_packed_command(&command).await?.extract_error()
+        });
+        let mut first = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(Err(error)) = &first
+            && error.code().is_none()
+            && jobs.iter().all(|job| !job.again)
+        {
+            // Closed while it was idle: nothing was sent.
+            lane.leave_connection();
+            for mut job in jobs.into_iter().rev() {
+                job.again = true;
+                lane.push_front(job);
+            }
+            return;
+        }
+        let node = self.clone();
+        self.runtime.spawn(async move {
+            let answer = match std::mem::replace(&mut first, Poll::Pending) {
+                Poll::Ready(answer) => Ok(answer),
+                Poll::Pending => timeout(ANSWER_MAX, request).await,
+            };
+            let answer = match answer {
+                Ok(Err(error)) if error.code() == Some("NOSCRIPT") => {
+                    let command = node.command_of(&jobs, true);
+                    let sent = async { connection.send_packed_command(&command).await?.extract_error() };
+                    timeout(ANSWER_MAX, sent).await
+                }
+                answer => answer,
+            };
+            let broken = !matches!(&answer, Ok(Ok(_))) && !matches!(&answer, Ok(Err(error)) if error.code().is_some());
+            let moved_away = matches!(&answer, Ok(Err(error)) if error.code() == Some("READONLY"));
+            let mut lane = node.lane();
+            if lane.generation == generation {
+                lane.in_flight = lane.in_flight.saturating_sub(1);
+                lane.progress = node.clock.now();
+                if broken || moved_away {
+                    lane.leave_connection();
+                }
+            }
+            node.pump(&mut lane);
+            drop(lane);
+            node.distribute(jobs, answer);
+        });
+    }
+
+    fn command_of(&self, jobs: &[Job], in_full: bool) -> Cmd {
+        match jobs.first().map(|job| &job.work) {
+            Some(Work::Command(command)) => command.clone(),
+            Some(Work::Script { script, key, args }) => {
+                let mut command = script.call(in_full);
+                command.arg(1).arg(key);
+                for arg in args {
+                    command.arg(arg);
+                }
+                command
+            }
+            _ => self.batch(jobs, in_full),
+        }
+    }
+
+    fn batch(&self, jobs: &[Job], in_full: bool) -> Cmd {
+        let ops = || jobs.iter().flat_map(|job| if let Work::Ops(ops) = &job.work { ops.as_slice() } else { &[] });
+        let mut command = NATIVE.call(in_full);
+        command.arg(ops().count() + usize::from(self.per_server));
+        if self.per_server {
+            command.arg(LAST_KEY);
+        }
+        for op in ops() {
+            command.arg(&op.key);
+        }
+        command.arg(u8::from(self.per_server)).arg(self.seen.load(Ordering::Acquire));
+        for op in ops() {
+            op.write_args(&mut command);
+        }
+        command
+    }
+
+    fn distribute(
+        &self,
+        jobs: Vec<Job>,
+        answer: std::result::Result<redis::RedisResult<Value>, tokio::time::error::Elapsed>,
+    ) {
+        let value = match answer {
+            Ok(Ok(value)) => value,
+            Ok(Err(error)) => return fail(jobs, &Failure::of(&error)),
+            Err(_) => return fail(jobs, &unavailable("no answer from Redis").with_certainty(Certainty::Unknown).into()),
+        };
+        if !matches!(jobs.first(), Some(Job { work: Work::Ops(_), .. })) {
+            if let Some(job) = jobs.into_iter().next() {
+                drop(job.reply.send(Ok(Reply { now: Moment(0), values: vec![value] })));
+            }
+            return;
+        }
+        let Value::Array(values) = value else { return fail(jobs, &odd().into()) };
+        let mut values = values.into_iter();
+        let Some(now) = values.next().as_ref().and_then(wire::number) else { return fail(jobs, &odd().into()) };
+        for job in jobs {
+            let Work::Ops(ops) = &job.work else { continue };
+            let own: Vec<Value> = values.by_ref().take(ops.len()).collect();
+            let reply = if own.len() == ops.len() { Ok(Reply { now: Moment(now), values: own }) } else { Err(odd().into()) };
+            drop(job.reply.send(reply));
+        }
+    }
+}
+
+impl Lane {
+    fn push_back(&mut self, job: Job) {
+        self.pending_ops += job.size();
+        self.pending.push_back(job);
+    }
+
+    fn push_front(&mut self, job: Job) {
+        self.pending_ops += job.size();
+        self.pending.push_front(job);
+    }
+
+    /// Answers that still come are told to whoever asked; nothing more is sent there.
+    fn leave_connection(&mut self) {
+        self.connection = None;
+        self.generation += 1;
+        self.in_flight = 0;
+    }
+
+    /// The next jobs that go as one call. Those whose caller has left are dropped unsent.
+    fn take_batch(&mut self, together: bool) -> Vec<Job> {
+        let mut batch = Vec::new();
+        let mut ops = 0;
+        while let Some(job) = self.pending.front() {
+            let size = job.size();
+            let joins = together && matches!(job.work, Work::Ops(_)) && ops > 0 && ops + size <= BATCH_MAX;
+            if !batch.is_empty() && !joins {
+                break;
+            }
+            self.pending_ops = self.pending_ops.saturating_sub(size);
+            let Some(job) = self.pending.pop_front() else { break };
+            if job.reply.is_closed() {
+                continue;
+            }
+            if let Work::Ops(_) = job.work {
+                ops += size;
+            }
+            batch.push(job);
+        }
+        batch
+    }
+}
+
+impl Job {
+    fn size(&self) -> usize {
+        match &self.work {
+            Work::Ops(ops) => ops.len(),
+            Work::Script { .. } | Work::Command(_) => 1,
+        }
+    }
+}
+
+fn fail(jobs: Vec<Job>, failure: &Failure) {
+    for job in jobs {
+        drop(job.reply.send(Err(failure.again())));
+    }
+}
+
+pub(super) fn unavailable(message: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
+}
+
+fn odd() -> Error {
+    Error::new(ErrorKind::Store, "Redis did not answer each operation").with_certainty(Certainty::Unknown)
+}

@@ -1,0 +1,411 @@
+//! What is sent to the script for an operation, and what its answer means.
+//!
+//! `native.lua` says the same from its side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::error;
+use crate::backend::{Block, ClaimRequest, Claimed, Event, Place, Refusal, Released, Renewed, Shape, Standing};
+use crate::clock::Moment;
+use crate::error::{Certainty, Error, ErrorKind, Loss, Result};
+use crate::machine::{BreakMark, Claim, Grant, Queue};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// One operation: the key of its name, and what the script is told.
+#[derive(Clone, Debug)]
+pub(super) struct Op {
+    pub(super) key: String,
+    args: Vec<String>,
+}
+
+/// The key of a name's record. The colon keeps the hash tag from being empty, whatever the name.
+pub(super) fn key(name: &Name) -> String {
+    format!("{KEY_PREFIX}{name}{}", '}')
+}
+
+pub(super) const KEY_PREFIX: &str = "tenure:{:";
+
+/// The name of a record's key; none for the other keys of a name, which do not end in a brace.
+pub(super) fn name_of(key: &[u8]) -> Option<Name> {
+    let key = std::str::from_utf8(key).ok()?;
+    Name::new(key.strip_prefix(KEY_PREFIX)?.strip_suffix('}')?).ok()
+}
+
+/// Redis counts in milliseconds: a part of one counts as one.
+fn millis(ttl: Duration) -> u128 {
+    ttl.as_micros().div_ceil(1000)
+}
+
+impl Op {
+    pub(super) fn claim(name: &Name, request: &ClaimRequest, inbox: &str) -> Self {
+        let plain = request.reenter.is_none() && request.presumed.is_zero();
+        let mut args = vec![
+            if plain { "C" } else { "c" }.to_owned(),
+            request.id.to_string(),
+            millis(request.ttl).to_string(),
+            request.block.max(1).to_string(),
+            if request.queue { "q" } else { "n" }.to_owned(),
+            client(request, inbox),
+        ];
+        if !plain {
+            args.push(request.reenter.map_or_else(String::new, |token| token.0.to_string()));
+            args.push(millis(request.presumed).to_string());
+        }
+        Self { key: key(name), args }
+    }
+
+    pub(super) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
+        Self { key: key(name), args: vec!["r".to_owned(), id.to_string(), millis(ttl).to_string()] }
+    }
+
+    pub(super) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
+        let number = number.map_or_else(String::new, |number| number.to_string());
+        Self { key: key(name), args: vec!["d".to_owned(), id.to_string(), number] }
+    }
+
+    pub(super) fn next_block(name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest, inbox: &str) -> Self {
+        let args = vec![
+            "n".to_owned(),
+            id.to_string(),
+            block_end.0.to_string(),
+            next.id.to_string(),
+            millis(next.ttl).to_string(),
+            client(next, inbox),
+        ];
+        Self { key: key(name), args }
+    }
+
+    pub(super) fn break_holders(name: &Name, owner: Option<&Owner>, by: &str, reason: &str) -> Self {
+        let owner = owner.map_or_else(String::new, ToString::to_string);
+        Self { key: key(name), args: vec!["k".to_owned(), owner, by.to_owned(), reason.to_owned()] }
+    }
+
+    pub(super) fn write_args(&self, command: &mut Cmd) {
+        for arg in &self.args {
+            command.arg(arg);
+        }
+    }
+}
+
+/// The part of a claim that only clients write.
+fn client(request: &ClaimRequest, inbox: &str) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(128);
+    let shape = shape_text(request.shape);
+    let flags = match (request.strict, request.solo) {
+        (false, false) => "-",
+        (true, false) => "s",
+        (false, true) => "o",
+        (true, true) => "so",
+    };
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "{} {shape} {} {flags} {} {inbox} {}",
+        request.owner,
+        request.block.max(1),
+        request.attempt,
+        request.within.len()
+    );
+    for owner in &request.within {
+        let _ = write!(text, " {owner}");
+    }
+    let _ = write!(text, " {}", request.label);
+    text
+}
+
+fn shape_text(shape: Shape) -> String {
+    match shape {
+        Shape::Exclusive => "x".to_owned(),
+        Shape::Shared => "s".to_owned(),
+        Shape::Permits { units, of } => format!("p{units}/{of}"),
+    }
+}
+
+fn shape(text: &str) -> Option<Shape> {
+    match text {
+        "x" => Some(Shape::Exclusive),
+        "s" => Some(Shape::Shared),
+        _ => {
+            let (units, of) = text.strip_prefix('p')?.split_once('/')?;
+            Some(Shape::Permits { units: units.parse().ok()?, of: of.parse().ok()? })
+        }
+    }
+}
+
+/// An answer nobody expects: another program's script, say.
+fn odd(value: &Value) -> Error {
+    Error::new(ErrorKind::Store, format!("Redis answered something unexpected: {value:?}"))
+        .with_certainty(Certainty::Unknown)
+}
+
+pub(super) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        Value::BulkString(_) | Value::SimpleString(_) => text(value)?.parse().ok(),
+        _ => None,
+    }
+}
+
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        Value::Okay => Some("OK"),
+        _ => None,
+    }
+}
+
+/// An answer as an array with a letter in front.
+fn tagged(value: &Value) -> Option<(&str, &[Value])> {
+    let Value::Array(items) = value else { return None };
+    let (tag, rest) = items.split_first()?;
+    Some((text(tag)?, rest))
+}
+
+fn ms(value: &Value) -> Option<Duration> {
+    number(value).map(Duration::from_millis)
+}
+
+fn grant(items: &[Value]) -> Option<Grant> {
+    let [token, block_end, at] = items else { return None };
+    Some(Grant { token: Token(number(token)?), block_end: Token(number(block_end)?), at: Moment(number(at)?) })
+}
+
+fn place(items: &[Value]) -> Option<Place> {
+    let [ahead, waiters_ahead, holder, expires] = items else { return None };
+    Some(Place {
+        ahead: usize::try_from(number(ahead)?).ok()?,
+        waiters_ahead: usize::try_from(number(waiters_ahead)?).ok()?,
+        holder: text(holder)?.into(),
+        holder_expires_in: ms(expires)?,
+    })
+}
+
+fn standing(tag: &str, items: &[Value]) -> Option<Standing> {
+    let [claim_number, ttl, rest @ ..] = items else { return None };
+    let state = match tag {
+        "s" | "m" => Ok(grant(rest)?),
+        "w" | "v" => Err(place(rest)?),
+        _ => return None,
+    };
+    Some(Standing { number: number(claim_number)?, ttl: ms(ttl)?, state })
+}
+
+fn broken(items: &[Value]) -> Option<(Arc<str>, Arc<str>)> {
+    let [by, reason] = items else { return None };
+    Some((text(by)?.into(), text(reason)?.into()))
+}
+
+fn failed(items: &[Value]) -> Error {
+    error::of_text(items.first().and_then(text).unwrap_or_default())
+}
+
+/// The answer to a claim that asked for `request`, at the server's time `now`.
+pub(super) fn claimed(value: &Value, request: &ClaimRequest, now: Moment) -> Result<Claimed> {
+    if let Value::Int(_) = value
+        && let Some(token) = number(value)
+    {
+        let grant = Grant { token: Token(token), block_end: Token(token), at: now };
+        let ttl = Duration::from_millis(u64::try_from(millis(request.ttl)).unwrap_or(u64::MAX));
+        return Ok(Claimed::Stands(Standing { number: token, ttl, state: Ok(grant) }));
+    }
+    let claimed = match tagged(value) {
+        Some(("e", items)) => return Err(failed(items)),
+        Some(("y", items)) => place(items).map(Claimed::Busy),
+        Some(("f", items)) => refusal(items, request.shape).map(Claimed::Refused),
+        Some((tag, items)) => standing(tag, items).map(Claimed::Stands),
+        None => None,
+    };
+    claimed.ok_or_else(|| odd(value))
+}
+
+fn refusal(items: &[Value], asked: Shape) -> Option<Refusal> {
+    Some(match text(items.first()?)? {
+        "Mixed" => Refusal::Mixed { live: shape(text(items.get(1)?)?)?, asked },
+        "Upgrade" => Refusal::Upgrade,
+        "PermitsWithinPermits" => Refusal::PermitsWithinPermits,
+        "NotSession" => Refusal::NotSession,
+        "NotHeld" => Refusal::NotHeld,
+        _ => return None,
+    })
+}
+
+pub(super) fn renewed(value: &Value) -> Result<Renewed> {
+    let renewed = match tagged(value) {
+        Some(("e", items)) => return Err(failed(items)),
+        Some(("b", items)) => broken(items).map(|(by, reason)| Renewed::Broken { by, reason }),
+        Some((tag, items)) => standing(tag, items).map(Renewed::Stands),
+        None => match value {
+            Value::Int(0) => Some(Renewed::Gone),
+            _ => text(value).and_then(short_standing).map(Renewed::Stands),
+        },
+    };
+    renewed.ok_or_else(|| odd(value))
+}
+
+/// "NUMBER TTL TOKEN END AT …": the record's own words.
+fn short_standing(text: &str) -> Option<Standing> {
+    let mut words = text.split(' ').map(|word| word.parse::<u64>().ok());
+    let mut next = || words.next().flatten();
+    let (claim_number, ttl) = (next()?, next()?);
+    let grant = Grant { token: Token(next()?), block_end: Token(next()?), at: Moment(next()?) };
+    Some(Standing { number: claim_number, ttl: Duration::from_millis(ttl), state: Ok(grant) })
+}
+
+pub(super) fn released(value: &Value) -> Result<Released> {
+    let released = match (value, tagged(value)) {
+        (Value::Int(1), _) => Some(Released::Yes),
+        (Value::Int(0), _) => Some(Released::NotFound),
+        (_, Some(("b", items))) => broken(items).map(|(by, reason)| Released::Broken { by, reason }),
+        (_, Some(("e", items))) => return Err(failed(items)),
+        _ => None,
+    };
+    released.ok_or_else(|| odd(value))
+}
+
+pub(super) fn block(value: &Value) -> Result<Block> {
+    let block = match tagged(value) {
+        Some(("e", items)) => return Err(failed(items)),
+        Some(("b", items)) => broken(items).map(|(by, reason)| Block::Broken { by, reason }),
+        Some((tag @ ("m" | "v"), items)) => standing(tag, items).map(Block::Moved),
+        Some((tag, items)) => standing(tag, items).map(|standing| standing.state.map_or(Block::Gone, Block::Given)),
+        None if *value == Value::Int(0) => Some(Block::Gone),
+        None => None,
+    };
+    block.ok_or_else(|| odd(value))
+}
+
+pub(super) fn ended(value: &Value) -> Result<usize> {
+    if let Some(("e", items)) = tagged(value) {
+        return Err(failed(items));
+    }
+    number(value).and_then(|ended| usize::try_from(ended).ok()).ok_or_else(|| odd(value))
+}
+
+/// A message in a client's inbox.
+pub(super) fn event(message: &str) -> Option<Event> {
+    let (kind, rest) = message.split_once(' ')?;
+    let (id, rest) = rest.split_once(' ')?;
+    let id: ClaimId = id.parse().ok()?;
+    match kind {
+        "g" => {
+            let mut words = rest.split(' ').map(|word| word.parse::<u64>().ok());
+            let mut next = || words.next().flatten();
+            let claim_number = next()?;
+            let grant = Grant { token: Token(next()?), block_end: Token(next()?), at: Moment(next()?) };
+            Some(Event::Granted { id, grant, number: claim_number })
+        }
+        "b" => {
+            let (claim_number, rest) = rest.split_once(' ')?;
+            let (by, reason) = by_and_reason(rest)?;
+            let loss = Loss::Broken { by: by.to_owned(), reason: reason.to_owned() };
+            Some(Event::Ended { id, number: claim_number.parse().ok()?, loss })
+        }
+        _ => None,
+    }
+}
+
+fn by_and_reason(text: &str) -> Option<(&str, &str)> {
+    let (length, rest) = text.split_once(' ')?;
+    rest.split_at_checked(length.parse().ok()?)
+}
+
+/// The whole state of a name, from the answer of `inspect.lua`: the server's time, and the queue.
+pub(super) fn queue(value: &Value) -> Result<(Moment, Queue)> {
+    parse_queue(value).ok_or_else(|| odd(value))
+}
+
+fn parse_queue(value: &Value) -> Option<(Moment, Queue)> {
+    let Value::Array(items) = value else { return None };
+    let [now, record, left, rest @ ..] = items.as_slice() else { return None };
+    let now = Moment(number(now)?);
+    let record = text(record)?;
+    let mut queue = Queue::default();
+    match record.as_bytes().first() {
+        Some(b'1' | b'B') => {
+            let left = Duration::from_millis(number(left).unwrap_or(0));
+            let (id, rest) = record.get(1..)?.split_at_checked(16)?;
+            let (fixed, client) = nth_space(rest, 5)?;
+            let at = fixed.rsplit(' ').next()?;
+            let claim = claim(id, &format!("{fixed} {at} 0 {client}"), now + left)?;
+            queue.last = claim.grant.map_or(Token(0), |grant| grant.block_end);
+            queue.last_number = claim.number;
+            queue.claims.push_back(claim);
+        }
+        Some(b'q') => {
+            let [Value::Array(fields), Value::Array(order), Value::Array(expiry)] = rest else { return None };
+            parse_claims(&mut queue, fields, order, expiry)?;
+            queue.last = Token(record.split(' ').nth(1)?.parse().ok()?);
+            queue.last_number = queue.last.0;
+        }
+        Some(b'f') => queue.last = Token(record.get(1..)?.parse().ok()?),
+        _ => {}
+    }
+    Some((now, queue))
+}
+
+fn parse_claims(queue: &mut Queue, fields: &[Value], order: &[Value], expiry: &[Value]) -> Option<()> {
+    let fields: std::collections::HashMap<&str, &str> =
+        fields.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?))).collect();
+    let expiry: std::collections::HashMap<&str, u64> =
+        expiry.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, number(&pair[1])?))).collect();
+    let dies = |member: &str| expiry.get(member).map(|ms| Moment(ms.saturating_mul(1000)));
+    for id in order {
+        let id = text(id)?;
+        queue.claims.push_back(claim(id, fields.get(id)?, dies(id)?)?);
+    }
+    for (field, mark) in fields {
+        // "m" and 16 digits; an owner's claims stand under "h" or "w".
+        let Some(id) = field.strip_prefix('m').and_then(|id| id.parse::<ClaimId>().ok()) else { continue };
+        let (by, reason) = by_and_reason(mark)?;
+        queue.marks.push(BreakMark { claim: id, by: by.into(), reason: reason.into(), until: dies(field)? });
+    }
+    Some(())
+}
+
+/// Splits at the n-th space.
+fn nth_space(text: &str, n: usize) -> Option<(&str, &str)> {
+    let (at, _) = text.match_indices(' ').nth(n - 1)?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
+
+/// "NUMBER TTL TOKEN END AT APPENDED SKIPPED OWNER SHAPE BLOCK FLAGS ATTEMPT INBOX WITHIN… LABEL"
+fn claim(id: &str, line: &str, expires: Moment) -> Option<Claim> {
+    let (fixed, mut rest) = nth_space(line, 14)?;
+    let words: Vec<&str> = fixed.split(' ').collect();
+    let at = |index: usize| words.get(index).copied();
+    let count = |index: usize| at(index)?.parse::<u64>().ok();
+    let mut within = Vec::new();
+    for _ in 0..count(13)? {
+        let (owner, more) = rest.split_once(' ')?;
+        within.push(Owner::new(owner).ok()?);
+        rest = more;
+    }
+    let token = count(2)?;
+    let grant =
+        (token > 0).then_some(Grant { token: Token(token), block_end: Token(count(3)?), at: Moment(count(4)?) });
+    Some(Claim {
+        id: id.parse().ok()?,
+        number: count(0)?,
+        owner: Owner::new(at(7)?).ok()?,
+        label: rest.into(),
+        shape: shape(at(8)?)?,
+        ttl: Duration::from_millis(count(1)?),
+        expires,
+        appended: Moment(count(5)?),
+        grant,
+        block: u32::try_from(count(9)?).ok()?,
+        strict: at(10)?.contains('s'),
+        skipped: u8::try_from(count(6)?).ok()?,
+        inbox: at(12)?.into(),
+        solo: at(10)?.contains('o'),
+        attempt: count(11)?,
+        within,
+    })
+}
