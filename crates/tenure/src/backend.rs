@@ -200,6 +200,10 @@ pub struct Capabilities {
     pub sessions: bool,
     /// It can tell how many replicas have a grant.
     pub replicas: bool,
+    /// A claim keeps its label, its ttl and when it was granted; not where the layout is another library's.
+    pub records: bool,
+    /// A broken holder is told who broke it and why, not only that its claim is gone.
+    pub notes: bool,
     /// The shortest ttl it keeps.
     pub ttl_min: Duration,
     /// The longest ttl it keeps.
@@ -216,6 +220,8 @@ impl Capabilities {
         permits: true,
         sessions: true,
         replicas: false,
+        records: true,
+        notes: true,
         ttl_min: crate::TTL_MIN,
         ttl_max: crate::TTL_MAX,
     };

@@ -18,7 +18,9 @@ pub async fn a_held_name_is_busy_for_a_claim_that_does_not_wait(fixture: &Fixtur
     holder.holds(&name, &held).await;
     for client in [&other, &holder] {
         let place = client.is_busy(&name, &fixture.request()).await;
-        assert_eq!(place.holder, held.label, "the holder is named");
+        if client.capabilities().records {
+            assert_eq!(place.holder, held.label, "the holder is named");
+        }
         assert!(place.holder_expires_in <= held.ttl, "{place:?}");
         assert!(!place.holder_expires_in.is_zero(), "{place:?}");
     }

@@ -67,11 +67,14 @@ pub async fn a_shorter_ttl_keeps_the_longer_one(fixture: &Fixture) {
     client.holds(&name, &held).await;
     let shorter = RenewRequest { ttl: short, ..renewal(&name, &held) };
     let answers = client.renew_all(vec![shorter]).await;
-    assert!(matches!(&answers[..], [Renewed::Stands(standing)] if standing.ttl == held.ttl), "{answers:?}");
+    // Without records the store knows what is left of the longer one, and answers that.
+    let exact = client.capabilities().records;
+    let longer = |ttl| if exact { ttl == held.ttl } else { short < ttl && ttl <= held.ttl };
+    assert!(matches!(&answers[..], [Renewed::Stands(standing)] if longer(standing.ttl)), "{answers:?}");
     fixture.pass(short * 2).await;
     other.is_busy(&name, &fixture.request()).await;
     let repeated = client.stands(&name, &ClaimRequest { ttl: short, ..held.clone() }).await;
-    assert_eq!(repeated.ttl, held.ttl, "nor does the same claim with a shorter one");
+    assert!(longer(repeated.ttl), "nor does the same claim with a shorter one: {repeated:?}");
 }
 
 /// A renewal of a claim the store lacks answers gone and puts nothing back.

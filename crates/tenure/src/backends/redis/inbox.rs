@@ -1,18 +1,21 @@
 //! Where a client hears of its grants: one channel, subscribed to for as long as the client lives.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use redis::aio::PubSub;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::node::Node;
+use super::place::CONNECT_MAX;
 use super::wire;
 use crate::backend::{Event, Listener};
 use crate::error::Result;
+use crate::owner::ClaimId;
 
 /// How often a silent connection is asked whether it is alive.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -21,17 +24,46 @@ const PING_MAX: Duration = Duration::from_secs(2);
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
+/// How many messages are remembered, to know one that comes again.
+const RECENT_MAX: usize = 1024;
+
 /// Whom messages are told to, once somebody listens.
 #[derive(Clone, Default)]
-pub(super) struct Ear(Arc<Mutex<Option<Listener>>>);
+pub(super) struct Ear(Arc<Mutex<Hearing>>);
+
+#[derive(Default)]
+struct Hearing {
+    listener: Option<Listener>,
+    /// What was told lately: in a cluster each message comes once from every master.
+    recent: VecDeque<(ClaimId, u64, u64)>,
+}
 
 impl Ear {
     pub(super) fn listen(&self, listener: Listener) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+        self.hearing().listener = Some(listener);
     }
 
-    fn tell(&self, event: Event) {
-        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    fn hearing(&self) -> MutexGuard<'_, Hearing> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `copies` if the same message may come from several servers.
+    fn tell(&self, event: Event, copies: bool) {
+        let mut hearing = self.hearing();
+        let mark = match &event {
+            Event::Granted { id, number, grant } => Some((*id, *number, grant.token.0)),
+            Event::Ended { id, number, .. } => Some((*id, *number, 0)),
+            Event::Resubscribed => None,
+        };
+        if let Some(mark) = mark.filter(|_| copies) {
+            if hearing.recent.contains(&mark) {
+                return;
+            }
+            hearing.recent.push_front(mark);
+            hearing.recent.truncate(RECENT_MAX);
+        }
+        let listener = hearing.listener.clone();
+        drop(hearing);
         if let Some(listener) = listener {
             listener(event);
         }
@@ -42,6 +74,7 @@ impl Ear {
 pub(super) struct Inbox {
     task: JoinHandle<()>,
     restart: Arc<Notify>,
+    subscribed: watch::Receiver<bool>,
 }
 
 impl Drop for Inbox {
@@ -60,8 +93,16 @@ impl Inbox {
     /// Subscribes in the background.
     pub(super) fn keep(node: &Arc<Node>, channel: Arc<str>, ear: Ear, first: Option<PubSub>) -> Self {
         let restart = Arc::new(Notify::new());
-        let task = listen(Arc::downgrade(node), channel, ear, first, restart.clone());
-        Self { task: node.runtime().spawn(task), restart }
+        let (up, subscribed) = watch::channel(false);
+        let task = listen(Arc::downgrade(node), channel, ear, first, restart.clone(), up);
+        Self { task: node.runtime().spawn(task), restart, subscribed }
+    }
+
+    /// Waits a moment until it is subscribed.
+    pub(super) async fn subscribed(&self) {
+        let mut subscribed = self.subscribed.clone();
+        // If not, then later: until then the answers to renewals tell what it would have heard.
+        let _ = timeout(CONNECT_MAX, subscribed.wait_for(|up| *up)).await;
     }
 
     /// Subscribes anew: the server is another one by now.
@@ -70,10 +111,17 @@ impl Inbox {
     }
 }
 
-async fn listen(node: Weak<Node>, channel: Arc<str>, ear: Ear, mut first: Option<PubSub>, restart: Arc<Notify>) {
+async fn listen(
+    node: Weak<Node>,
+    channel: Arc<str>,
+    ear: Ear,
+    mut first: Option<PubSub>,
+    restart: Arc<Notify>,
+    up: watch::Sender<bool>,
+) {
     let mut pause = RETRY_MIN;
     loop {
-        let Some(place) = node.upgrade().map(|node| node.place.clone()) else { return };
+        let Some((place, copies)) = node.upgrade().map(|node| (node.place.clone(), !node.is_alone())) else { return };
         let opened = match first.take() {
             Some(inbox) => Ok(inbox),
             None => place.open_inbox(&channel).await,
@@ -82,8 +130,10 @@ async fn listen(node: Weak<Node>, channel: Arc<str>, ear: Ear, mut first: Option
             Ok(inbox) => {
                 pause = RETRY_MIN;
                 // Whatever was said meanwhile was missed, and the server may be another one: ask for everything.
-                ear.tell(Event::Resubscribed);
-                hear(inbox, &ear, &restart).await;
+                up.send_replace(true);
+                ear.tell(Event::Resubscribed, copies);
+                hear(inbox, &ear, &restart, copies).await;
+                up.send_replace(false);
             }
             Err(error) => tracing::debug!(%error, "no inbox"),
         }
@@ -97,13 +147,13 @@ async fn listen(node: Weak<Node>, channel: Arc<str>, ear: Ear, mut first: Option
 }
 
 /// Passes messages on until the connection fails or is to be left.
-async fn hear(inbox: PubSub, ear: &Ear, restart: &Notify) {
+async fn hear(inbox: PubSub, ear: &Ear, restart: &Notify, copies: bool) {
     let (mut sink, mut messages) = inbox.split();
     loop {
         tokio::select! {
             message = timeout(PING_EVERY, messages.next()) => match message {
                 Ok(Some(message)) => match std::str::from_utf8(message.get_payload_bytes()).ok().and_then(wire::event) {
-                    Some(event) => ear.tell(event),
+                    Some(event) => ear.tell(event, copies),
                     None => tracing::warn!("a message in the inbox that is not tenure's"),
                 },
                 Ok(None) => return,

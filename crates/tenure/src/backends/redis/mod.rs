@@ -174,6 +174,8 @@ impl Backend for RedisBackend {
                 shared: false,
                 permits: false,
                 sessions: false,
+                records: self.layout() == Layout::Plain,
+                notes: false,
                 ..all.without_queue()
             },
         }

@@ -203,6 +203,11 @@ impl Node {
         }
     }
 
+    /// Whether it has all the names, rather than its share of them.
+    pub(super) fn is_alone(&self) -> bool {
+        self.per_server
+    }
+
     pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime
     }

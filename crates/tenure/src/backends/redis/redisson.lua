@@ -22,7 +22,7 @@ if op == 'claim' then
   if kind == 'none' then
     redis.call('HSET', key, field, number)
     redis.call('PEXPIRE', key, ttl)
-    return {'s', tonumber(number), ttl, 0, 0, now}
+    return {'s', tonumber(number), ttl, 0, 0, tonumber(number)}
   end
   if holder ~= field then
     local whose = kind == 'hash' and 'a Redisson client (' .. holder .. ')' or 'a foreign client (' .. kind .. ')'
@@ -34,7 +34,7 @@ if op == 'claim' then
     redis.call('HSET', key, field, number)
   end
   if ttl > left then redis.call('PEXPIRE', key, ttl) end
-  return {'s', tonumber(number), math.max(ttl, left), 0, 0, now}
+  return {'s', tonumber(number), math.max(ttl, left), 0, 0, tonumber(number)}
 end
 
 if not ours then return 0 end
@@ -43,7 +43,7 @@ local number = redis.call('HGET', key, holder)
 if op == 'renew' then
   local ttl = tonumber(ARGV[3])
   if ttl > left then redis.call('PEXPIRE', key, ttl) end
-  return {'s', tonumber(number), math.max(ttl, left), 0, 0, now}
+  return {'s', tonumber(number), math.max(ttl, left), 0, 0, tonumber(number)}
 end
 
 -- release: number, channel

@@ -230,6 +230,8 @@ impl Cluster {
         let members: Vec<Arc<Member>> = cluster.map().members.values().cloned().collect();
         let connects = members.iter().map(|member| member.node.connect());
         futures_util::future::try_join_all(connects).await?;
+        let inboxes = members.iter().filter_map(|member| member.inbox.as_ref());
+        futures_util::future::join_all(inboxes.map(Inbox::subscribed)).await;
         let refresher = shared.runtime.spawn(refresh(Arc::downgrade(&cluster)));
         Ok(Route::Cluster { cluster, refresher })
     }
