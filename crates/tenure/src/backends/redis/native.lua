@@ -4,7 +4,8 @@
 -- token the client has seen, then the operations.   Answer: the server's time in us, then one answer per operation.
 --
 -- A record is a string:
---   1ID NUMBER TTL TOKEN END AT CLIENT   one claim holds, nobody waits ("B": it was given a block of tokens)
+--   1ID,TTL,NUMBER TOKEN END AT CLIENT   one claim holds, nobody waits ("B": it was given a block of tokens). ID has
+--                                        16 digits and TTL (ms) 8, without the commas; the rest is parted by spaces
 --   q...                                 the queue is in three more keys: claims, order, expiry
 --   fLAST                                free, but the next token must be above LAST
 -- CLIENT is OWNER SHAPE BLOCK FLAGS ATTEMPT INBOX WITHIN... LABEL, as the client wrote it.
@@ -12,23 +13,34 @@
 local call = redis.call
 local sub, match, format = string.sub, string.match, string.format
 
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now / 1000)
-local now_text = format('%.0f', now)
-
+local now, now_ms, now_text, above
 local key_index, arg = 0, 3
 local per_server = ARGV[1] == '1'
-local last, last_before = 0, 0
-if per_server then
-  key_index = 1
-  last_before = tonumber(call('GET', KEYS[1]) or 0)
-  last = last_before
+local last, written = 0, 0
+if per_server then key_index = 1 end
+
+-- Reads the clock and what was given last, once, and only for operations that need them: releasing does not.
+local function begin()
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+  now_ms = math.floor(now / 1000)
+  now_text = format('%.0f', now)
+  -- What a client has seen counts, unless it is so far ahead that its server's clock must have been wrong.
+  local seen = tonumber(ARGV[2])
+  above = now - 1
+  if seen > above and seen <= now + 10000000 then above = seen end
+  if per_server then
+    -- What is most likely given next is written at once, and what was there is read by the same command.
+    written = above + 1
+    local before = redis.pcall('SET', KEYS[1], format('%.0f', written), 'PX', 86400000, 'GET')
+    if type(before) == 'table' then
+      -- Refused: out of memory, or worse.
+      written = 0
+      before = redis.pcall('GET', KEYS[1])
+    end
+    last = type(before) == 'string' and tonumber(before) or 0
+  end
 end
--- What a client has seen counts, unless it is so far ahead that its server's clock must have been wrong.
-local seen = tonumber(ARGV[2])
-local above = now - 1
-if seen > above and seen <= now + 10000000 then above = seen end
 
 -- The next token or append number above what this name was given so far.
 local function beyond(name_last)
@@ -85,15 +97,14 @@ local function load_slow()
 
   -- The claim of a record that holds one.
   local function single(record)
-    local id = sub(record, 2, 17)
-    local number, ttl, token, block_end, at, client =
-      match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$', 18)
+    local id, ttl = sub(record, 2, 17), tonumber(sub(record, 18, 25))
+    local number, token, block_end, at, client = match(record, '^(%d+) (%d+) (%d+) (%d+) (.*)$', 26)
     return claim_of(id, number .. ' ' .. ttl .. ' ' .. token .. ' ' .. block_end .. ' ' .. at .. ' ' .. at .. ' 0 ' .. client)
   end
 
   local function write_single(key, claim, blocks)
     call('PEXPIRE', key, claim.ttl) -- as in `dirty`
-    call('SET', key, (blocks and 'B' or '1') .. claim.id .. format('%.0f %.0f %.0f %.0f ', claim.number, claim.ttl,
+    call('SET', key, (blocks and 'B' or '1') .. claim.id .. format('%08d%.0f %.0f %.0f ', claim.ttl, claim.number,
       claim.token, claim.block_end) .. claim.at .. ' ' .. client_of(claim), 'PX', claim.ttl)
   end
 
@@ -746,85 +757,98 @@ end
 
 -- Before its first write an operation can fail without having changed anything; after it Redis refuses nothing.
 local function guarded(name, ...)
+  if not now then begin() end
   slow = slow or load_slow()
   local ok, answer = pcall(slow[name], ...)
   if ok then return answer end
   return {'e', type(answer) == 'table' and answer.err or tostring(answer)}
 end
 
-local answers = {now}
+local answers, count = {0}, 1
 local total = #ARGV
+-- Names that are granted by one call may have the same token, as long as none is granted twice in it.
+local after_ttl, token
 while arg <= total do
-  local op, id, ttl = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
+  local op, id, third = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
   key_index = key_index + 1
   local key = KEYS[key_index]
   local answer
-  if op == 'C' then
-    -- claim: id, ttl, block, wait, client
-    local block, client = ARGV[arg + 3], ARGV[arg + 5]
-    if block == '1' then
-      local token = beyond(0)
+  if op == 'C' or op == 'T' then
+    -- claim of one token, that waits or not: "1" id ttl(8), ttl, client
+    local client = ARGV[arg + 3]
+    arg = arg + 4
+    if not token then
+      if not now then begin() end
+      token = beyond(0)
       local text = format('%.0f', token)
-      local done = redis.pcall('SET', key, '1' .. id .. text .. ' ' .. ttl .. ' ' .. text .. ' ' .. text .. ' '
-        .. now_text .. ' ' .. client, 'NX', 'PX', ttl)
-      if done and done.ok then
-        last = token
-        answer = token
-      elseif done then
-        answer = {'e', done.err}
-      end
+      after_ttl = text .. ' ' .. text .. ' ' .. text .. ' ' .. now_text .. ' '
     end
-    answer = answer or guarded('claim', key, id, ttl, tonumber(block), ARGV[arg + 4], client, '', 0)
-    arg = arg + 6
+    local done = redis.pcall('SET', key, id .. after_ttl .. client, 'NX', 'PX', third)
+    if not done then
+      answer = guarded('claim', key, sub(id, 2, 17), third, 1, op == 'C' and 'q' or 'n', client, '', 0)
+      token = nil
+    elseif done.ok then
+      if token > last then last = token end
+      answer = token
+    else
+      answer = {'e', done.err}
+    end
   elseif op == 'd' then
-    -- release: id, number or nothing
+    -- release: "1" id, number or nothing
+    arg = arg + 3
+    token = nil
     local record = redis.pcall('GET', key)
     if not record then
       answer = 0
     elseif type(record) == 'table' then
       answer = {'e', record.err}
-    elseif per_server and sub(record, 1, 17) == '1' .. id then
-      if ttl ~= '' and sub(record, 18, 18 + #ttl) ~= ttl .. ' ' then
+    elseif per_server and sub(record, 1, 17) == id then
+      if third ~= '' and sub(record, 26, 26 + #third) ~= third .. ' ' then
         answer = 0
       else
         answer = redis.pcall('DEL', key)
         if type(answer) == 'table' then answer = {'e', answer.err} end
       end
     else
-      answer = guarded('release', key, record, id, ttl)
+      answer = guarded('release', key, record, sub(id, 2), third)
     end
-    arg = arg + 3
   elseif op == 'r' then
-    -- renewal: id, ttl
+    -- renewal: "1" id ttl(8), ttl
+    arg = arg + 3
     local record = redis.pcall('GET', key)
     if not record then
       answer = 0
     elseif type(record) == 'table' then
       answer = {'e', record.err}
-    elseif sub(record, 1, 17) == '1' .. id and match(record, '^%d+ (%d+)', 18) == ttl then
-      answer = redis.pcall('PEXPIRE', key, ttl)
+    elseif sub(record, 1, 25) == id then
+      answer = redis.pcall('PEXPIRE', key, third)
       answer = type(answer) == 'table' and {'e', answer.err} or sub(record, 18, 110)
     else
-      answer = guarded('renew', key, record, id, tonumber(ttl))
+      answer = guarded('renew', key, record, sub(id, 2, 17), tonumber(third))
+      token = nil
     end
-    arg = arg + 3
-  elseif op == 'c' then
-    -- claim that only re-enters, or presumes a holder: id, ttl, block, wait, client, token, ms
-    answer = guarded('claim', key, id, ttl, tonumber(ARGV[arg + 3]), ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6],
-      tonumber(ARGV[arg + 7]))
-    arg = arg + 8
-  elseif op == 'n' then
-    -- next block: id, end of the present one, then the next claim's id, ttl, client
-    answer = guarded('next_block', key, id, tonumber(ttl), ARGV[arg + 3], tonumber(ARGV[arg + 4]), ARGV[arg + 5])
-    arg = arg + 6
   else
-    -- break: owner or nothing, by, reason
-    answer = guarded('break_holders', key, id, ttl, ARGV[arg + 3])
-    arg = arg + 4
+    token = nil
+    if op == 'c' then
+      -- any other claim: id, ttl, block, wait, client, token to re-enter with, ms to presume a holder
+      answer = guarded('claim', key, id, third, tonumber(ARGV[arg + 3]), ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6],
+        tonumber(ARGV[arg + 7]))
+      arg = arg + 8
+    elseif op == 'n' then
+      -- next block: id, end of the present one, then the next claim's id, ttl, client
+      answer = guarded('next_block', key, id, tonumber(third), ARGV[arg + 3], tonumber(ARGV[arg + 4]), ARGV[arg + 5])
+      arg = arg + 6
+    else
+      -- break: owner or nothing, by, reason
+      answer = guarded('break_holders', key, id, third, ARGV[arg + 3])
+      arg = arg + 4
+    end
   end
-  answers[#answers + 1] = answer
+  count = count + 1
+  answers[count] = answer
 end
-if per_server and last > last_before then
+if per_server and last > written then
   redis.pcall('SET', KEYS[1], format('%.0f', last), 'PX', 86400000)
 end
+answers[1] = now or 0
 return answers

@@ -421,11 +421,17 @@ impl Lane {
             }
             batch.push(job);
         }
+        // Releases first: what is claimed in the same call may then share a token, and finds more names free.
+        batch.sort_by_key(|job| !job.only_releases());
         batch
     }
 }
 
 impl Job {
+    fn only_releases(&self) -> bool {
+        matches!(&self.work, Work::Ops(ops) if ops.iter().all(Op::is_release))
+    }
+
     fn size(&self) -> usize {
         match &self.work {
             Work::Ops(ops) => ops.len(),

@@ -2,6 +2,7 @@
 //!
 //! `native.lua` says the same from its side.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +21,16 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) key: String,
-    args: Vec<String>,
+    args: Vec<Cow<'static, str>>,
 }
 
 /// The key of a name's record. The colon keeps the hash tag from being empty, whatever the name.
 pub(super) fn key(name: &Name) -> String {
     format!("{KEY_PREFIX}{name}{}", '}')
 }
+
+/// How many digits a ttl has in the record of a single claim.
+const TTL_DIGITS: usize = 8;
 
 pub(super) const KEY_PREFIX: &str = "tenure:{:";
 
@@ -43,51 +47,64 @@ fn millis(ttl: Duration) -> u128 {
 
 impl Op {
     pub(super) fn claim(name: &Name, request: &ClaimRequest, inbox: &str) -> Self {
-        let plain = request.reenter.is_none() && request.presumed.is_zero();
-        let mut args = vec![
-            if plain { "C" } else { "c" }.to_owned(),
-            request.id.to_string(),
-            millis(request.ttl).to_string(),
-            request.block.max(1).to_string(),
-            if request.queue { "q" } else { "n" }.to_owned(),
-            client(request, inbox),
-        ];
-        if !plain {
-            args.push(request.reenter.map_or_else(String::new, |token| token.0.to_string()));
-            args.push(millis(request.presumed).to_string());
-        }
+        let ttl = millis(request.ttl);
+        let plain = request.reenter.is_none() && request.presumed.is_zero() && request.block <= 1;
+        let args = if plain {
+            vec![
+                if request.queue { "C" } else { "T" }.into(),
+                format!("1{}{ttl:08}", request.id).into(),
+                ttl.to_string().into(),
+                client(request, inbox).into(),
+            ]
+        } else {
+            vec![
+                "c".into(),
+                request.id.to_string().into(),
+                ttl.to_string().into(),
+                request.block.max(1).to_string().into(),
+                if request.queue { "q" } else { "n" }.into(),
+                client(request, inbox).into(),
+                request.reenter.map_or_else(String::new, |token| token.0.to_string()).into(),
+                millis(request.presumed).to_string().into(),
+            ]
+        };
         Self { key: key(name), args }
     }
 
     pub(super) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
-        Self { key: key(name), args: vec!["r".to_owned(), id.to_string(), millis(ttl).to_string()] }
+        let ttl = millis(ttl);
+        Self { key: key(name), args: vec!["r".into(), format!("1{id}{ttl:08}").into(), ttl.to_string().into()] }
     }
 
     pub(super) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
         let number = number.map_or_else(String::new, |number| number.to_string());
-        Self { key: key(name), args: vec!["d".to_owned(), id.to_string(), number] }
+        Self { key: key(name), args: vec!["d".into(), format!("1{id}").into(), number.into()] }
     }
 
     pub(super) fn next_block(name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest, inbox: &str) -> Self {
         let args = vec![
-            "n".to_owned(),
-            id.to_string(),
-            block_end.0.to_string(),
-            next.id.to_string(),
-            millis(next.ttl).to_string(),
-            client(next, inbox),
+            "n".into(),
+            id.to_string().into(),
+            block_end.0.to_string().into(),
+            next.id.to_string().into(),
+            millis(next.ttl).to_string().into(),
+            client(next, inbox).into(),
         ];
         Self { key: key(name), args }
     }
 
     pub(super) fn break_holders(name: &Name, owner: Option<&Owner>, by: &str, reason: &str) -> Self {
         let owner = owner.map_or_else(String::new, ToString::to_string);
-        Self { key: key(name), args: vec!["k".to_owned(), owner, by.to_owned(), reason.to_owned()] }
+        Self { key: key(name), args: vec!["k".into(), owner.into(), by.to_owned().into(), reason.to_owned().into()] }
+    }
+
+    pub(super) fn is_release(&self) -> bool {
+        self.args.first().is_some_and(|op| op == "d")
     }
 
     pub(super) fn write_args(&self, command: &mut Cmd) {
         for arg in &self.args {
-            command.arg(arg);
+            command.arg(&**arg);
         }
     }
 }
@@ -249,13 +266,14 @@ pub(super) fn renewed(value: &Value) -> Result<Renewed> {
     renewed.ok_or_else(|| odd(value))
 }
 
-/// "NUMBER TTL TOKEN END AT …": the record's own words.
+/// "TTL,NUMBER TOKEN END AT …": the record's own words.
 fn short_standing(text: &str) -> Option<Standing> {
-    let mut words = text.split(' ').map(|word| word.parse::<u64>().ok());
+    let (ttl, rest) = text.split_at_checked(TTL_DIGITS)?;
+    let mut words = rest.split(' ').map(|word| word.parse::<u64>().ok());
     let mut next = || words.next().flatten();
-    let (claim_number, ttl) = (next()?, next()?);
+    let claim_number = next()?;
     let grant = Grant { token: Token(next()?), block_end: Token(next()?), at: Moment(next()?) };
-    Some(Standing { number: claim_number, ttl: Duration::from_millis(ttl), state: Ok(grant) })
+    Some(Standing { number: claim_number, ttl: Duration::from_millis(ttl.parse().ok()?), state: Ok(grant) })
 }
 
 pub(super) fn released(value: &Value) -> Result<Released> {
@@ -331,9 +349,11 @@ fn parse_queue(value: &Value) -> Option<(Moment, Queue)> {
         Some(b'1' | b'B') => {
             let left = Duration::from_millis(number(left).unwrap_or(0));
             let (id, rest) = record.get(1..)?.split_at_checked(16)?;
-            let (fixed, client) = nth_space(rest, 5)?;
+            let (ttl, rest) = rest.split_at_checked(TTL_DIGITS)?;
+            let (fixed, client) = nth_space(rest, 4)?;
+            let (claim_number, fixed) = fixed.split_once(' ')?;
             let at = fixed.rsplit(' ').next()?;
-            let claim = claim(id, &format!("{fixed} {at} 0 {client}"), now + left)?;
+            let claim = claim(id, &format!("{claim_number} {ttl} {fixed} {at} 0 {client}"), now + left)?;
             queue.last = claim.grant.map_or(Token(0), |grant| grant.block_end);
             queue.last_number = claim.number;
             queue.claims.push_back(claim);
