@@ -21,6 +21,7 @@ mod clock;
 pub mod conformance;
 mod fixture;
 mod run;
+pub mod servers;
 mod unreliable;
 
 pub use cases::{CASES, Case};

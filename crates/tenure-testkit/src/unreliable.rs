@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tenure::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed,
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Guarantees, Listener, Released,
+    RenewRequest, Renewed, Replicas,
 };
 use tenure::machine::NameView;
-use tenure::{Certainty, ClaimId, Error, ErrorKind, Name, Owner, Token};
+use tenure::{Certainty, Checkup, ClaimId, Error, ErrorKind, Name, Owner, Token};
 use tokio::sync::Notify;
 
 /// How often things go wrong, in percent.
@@ -183,6 +183,15 @@ impl Backend for Unreliable {
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         let prefix = prefix.to_owned();
         self.call(move |inner| inner.scan(&prefix, after, limit))
+    }
+
+    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
+        let name = name.clone();
+        self.call(move |inner| inner.confirm(&name, replicas))
+    }
+
+    fn examine(&self) -> Call<Checkup> {
+        self.call(|inner| inner.examine())
     }
 }
 

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use tenure::clock::SystemClock;
 use tenure::backends::memory::MemoryStore;
 use tenure::backends::redis::RedisBackend;
 #[cfg(target_os = "linux")]
 use tenure::backends::sqlite::SqliteBackend;
+use tenure::clock::SystemClock;
 use tenure_testkit::servers::shared;
 use tenure_testkit::{ManualClock, Store};
 

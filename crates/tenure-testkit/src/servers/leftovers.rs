@@ -1,0 +1,64 @@
+//! What tenure left in a Redis.
+
+use super::redis::Redis;
+
+/// Every key `tenure:*` of every database, one a line: database, milliseconds to live, type, first byte of a string,
+/// key. A script, so that it is one look; and it shows keys that would break a line.
+const KEYS: &str = r"
+local seen = {}
+for db in string.gmatch(redis.call('info', 'keyspace'), 'db(%d+):') do
+  redis.call('select', db)
+  for _, key in ipairs(redis.call('keys', 'tenure:*')) do
+    local kind = redis.call('type', key).ok
+    local first = kind == 'string' and redis.call('getrange', key, 0, 0) or ''
+    local shown = string.gsub(key, '%c', function(c) return string.format('\\x%02x', string.byte(c)) end)
+    first = string.match(first, '%w') or '-'
+    seen[#seen + 1] = table.concat({db, redis.call('pttl', key), kind, first, shown}, ' ')
+  end
+end
+return seen
+";
+
+struct Key {
+    database: String,
+    ttl: i64,
+    kind: String,
+    first: String,
+    key: String,
+}
+
+/// Every key that begins with `tenure:`, in any database, and every channel `tenure:*` that somebody listens to; but
+/// neither `tenure:last` nor a string that begins with `f` (the record of a free name).
+///
+/// In a cluster: of this node alone.
+pub fn leftovers(redis: &Redis) -> Vec<String> {
+    let left = |key: &Key| key.key != "tenure:last" && !(key.kind == "string" && key.first == "f");
+    let keys = keys(redis).into_iter().filter(left).map(|key| key.shown());
+    let channels = ["channels", "shardchannels"].map(|what| redis.cli(&["pubsub", what, "tenure:*"]));
+    let channels = channels.iter().flat_map(|said| said.lines()).filter(|line| line.starts_with("tenure:"));
+    keys.chain(channels.map(|channel| format!("channel {channel}"))).collect()
+}
+
+/// Every key that begins with `tenure:`, in any database, and never expires.
+pub fn without_expiry(redis: &Redis) -> Vec<String> {
+    keys(redis).into_iter().filter(|key| key.ttl == -1).map(|key| key.shown()).collect()
+}
+
+fn keys(redis: &Redis) -> Vec<Key> {
+    redis.cli(&["eval", KEYS, "0"]).lines().map(parsed).collect()
+}
+
+fn parsed(line: &str) -> Key {
+    let mut fields = line.splitn(5, ' ').map(str::to_owned);
+    let mut next = || fields.next().unwrap_or_else(|| panic!("cannot list the keys: {line}"));
+    let (database, ttl) = (next(), next());
+    let ttl = ttl.parse().unwrap_or_else(|_| panic!("cannot list the keys: {line}"));
+    Key { database, ttl, kind: next(), first: next(), key: next() }
+}
+
+impl Key {
+    fn shown(&self) -> String {
+        let expires = if self.ttl < 0 { "never expires".to_owned() } else { format!("expires in {} ms", self.ttl) };
+        format!("{} ({} in database {}, {expires})", self.key, self.kind, self.database)
+    }
+}

@@ -1,0 +1,43 @@
+//! Servers that are started once for each test process, for tests that do not disturb them.
+
+use std::sync::OnceLock;
+
+use super::cluster::Cluster;
+use super::redis::Redis;
+use super::sentinel::Sentinel;
+
+/// The user of [`tls`].
+pub const USER: &str = "locker";
+/// Its password, with what a URL must encode.
+pub const PASSWORD: &str = "s3cret/with@chars";
+/// What it may do: all that tenure needs.
+pub const ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +script|load +time +get +set +del \
+    +pexpire +pexpireat +pttl +hget +hmget +hset +hdel +hgetall +zadd +zrem +zrange +zrank +zscore +zcard \
+    +zrangebyscore +zremrangebyscore +publish +pubsub|numsub +subscribe +unsubscribe +scan +wait +info";
+
+/// A plain Redis.
+pub fn redis() -> &'static Redis {
+    static SERVER: OnceLock<Redis> = OnceLock::new();
+    SERVER.get_or_init(Redis::start)
+}
+
+/// A Redis with TLS, where only [`USER`] gets in, with [`ACL_RULES`]; its URL names database 3.
+pub fn tls() -> &'static Redis {
+    static SERVER: OnceLock<Redis> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let users = format!("user default off\nuser {USER} on >{PASSWORD} {ACL_RULES}");
+        Redis::builder().tls().users(&users).login(USER, PASSWORD).database(3).start()
+    })
+}
+
+/// A master with two replicas, and three Sentinels.
+pub fn sentinel() -> &'static Sentinel {
+    static SERVERS: OnceLock<Sentinel> = OnceLock::new();
+    SERVERS.get_or_init(Sentinel::start)
+}
+
+/// Three masters with a replica each.
+pub fn cluster() -> &'static Cluster {
+    static SERVERS: OnceLock<Cluster> = OnceLock::new();
+    SERVERS.get_or_init(Cluster::start)
+}

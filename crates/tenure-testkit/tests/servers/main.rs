@@ -1,0 +1,11 @@
+//! The servers that tests rely on: they start, fail and end as told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod cluster;
+mod connection;
+mod leftovers;
+mod lifetime;
+mod proxy;
+mod redis;
+mod sentinel;
