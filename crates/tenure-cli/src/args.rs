@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use tenure::Replicas;
 
 use crate::{duration, help};
 
@@ -72,10 +73,19 @@ fn permits(text: &str) -> Result<u32, String> {
     permits.ok_or_else(|| format!("N is a whole number from 1 to {}", u32::MAX))
 }
 
+fn replicas(text: &str) -> Result<Replicas, String> {
+    if text == "majority" {
+        return Ok(Replicas::Majority);
+    }
+    let count = text.parse().ok().filter(|count| *count > 0).map(Replicas::AtLeast);
+    count.ok_or_else(|| "write a whole number from 1, or majority".to_owned())
+}
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// The store: sqlite:PATH, sqlite: (the embedded default file) or memory:. Falls back to $TENURE_URL, then to sqlite:
+    /// The store: sqlite:PATH, sqlite: (the embedded default file), memory:, redis://HOST, rediss:// (TLS),
+    /// redis+sentinel://H1,H2,H3/SERVICE or redis+cluster://H1,H2. Falls back to $TENURE_URL, then to sqlite:
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) on: Option<String>,
     /// Data as JSON on stdout, errors as JSON on stderr
@@ -106,6 +116,9 @@ pub(crate) enum Command {
     /// End the claims of a lock's holders
     #[command(after_long_help = help::BREAK)]
     Break(Break),
+    /// Check a store for what makes locks unsafe or slow there
+    #[command(after_long_help = help::DOCTOR)]
+    Doctor,
     /// Print completions for a shell
     #[command(after_long_help = help::COMPLETIONS)]
     Completions(Completions),
@@ -125,6 +138,14 @@ pub(crate) struct Waiting {
     pub(crate) no_wait: bool,
 }
 
+/// How many replicas must have the lock.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Replication {
+    /// Hold it only while so many replicas have it; N or majority, for stores with replicas (Redis)
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = replicas)]
+    pub(crate) min_replicas: Option<Replicas>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// What to lock, such as nightly or orders/42
@@ -135,6 +156,8 @@ pub(crate) struct Run {
     pub(crate) ttl: Duration,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
+    #[command(flatten)]
+    pub(crate) replication: Replication,
     /// Hold it together with other --shared runs, but with no other
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
@@ -162,6 +185,8 @@ pub(crate) struct Acquire {
     pub(crate) ttl: Duration,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
+    #[command(flatten)]
+    pub(crate) replication: Replication,
     /// Who claims: 1 to 128 visible ASCII characters; the same again repeats the attempt [default: random]
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) owner: Option<String>,

@@ -24,6 +24,10 @@ pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, F
     if !args.yes {
         let view = store.ask(tenure.inspect(name.as_str())).await?;
         let chosen = |holder: &&HolderView| owner.is_none() || holder.owner == owner;
+        if owner.is_none() && view.holders.iter().any(|holder| holder.owner.is_none()) {
+            let message = "a foreign client holds it: only that client, or the store's own tools, can end it";
+            return Err(Failure::usage(format!("{name}: {message}")));
+        }
         let holders: Vec<String> = view.holders.iter().filter(chosen).map(describe).collect();
         if holders.is_empty() {
             return Err(Failure::usage(format!("{name}: nothing to break: {}", nobody(&view, owner.as_ref()))));
@@ -56,9 +60,9 @@ fn nobody(view: &NameView, owner: Option<&Owner>) -> String {
 }
 
 fn describe(holder: &HolderView) -> String {
-    let label = holder.label.as_deref().unwrap_or("an unnamed holder");
+    let label = label::of_holder(holder);
     match holder.held {
         Some(held) => format!("{label} (holds it for {})", duration::show(held)),
-        None => label.to_owned(),
+        None => label,
     }
 }

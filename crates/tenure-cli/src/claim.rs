@@ -12,7 +12,7 @@ use crate::label;
 use crate::output;
 use crate::signals::Signals;
 use crate::store::Store;
-use crate::wait::{FAREWELL, Unfinished, Wait, give_up, interrupted};
+use crate::wait::{FAREWELL, Unfinished, Wait, give_back, give_up, interrupted};
 use crate::waiting;
 
 /// What `acquire` and `renew` print.
@@ -45,17 +45,22 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
         connected = store.connect(&label, wait) => connected?,
         signal = signals.next() => return Err(interrupted(&name, signal)),
     };
-    let lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
+    let mut lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
+    if let Some(replicas) = args.replication.min_replicas {
+        lock = lock.min_replicas(replicas);
+    }
     let acquiring = wait.acquire(started, &tenure, &name, &lock);
     let acquired = tokio::select! {
-        acquired = waiting::shown(&tenure, &name, &owner, acquiring) => {
-            acquired.map_err(|error| Unfinished::Failed(error.into()))
-        }
-        signal = signals.next() => Err(Unfinished::Interrupted(signal)),
+        acquired = waiting::shown(&tenure, &name, &owner, acquiring) => acquired.map_err(Ok),
+        signal = signals.next() => Err(Err(signal)),
     };
     let guard = match acquired {
         Ok(guard) => guard,
-        Err(unfinished) => return Err(give_up(&tenure, &name, &mut signals, unfinished).await),
+        Err(Ok(error)) => {
+            give_back(&tenure, &name, &owner, &error).await;
+            return Err(give_up(&tenure, &name, &mut signals, Unfinished::Failed(error.into())).await);
+        }
+        Err(Err(signal)) => return Err(give_up(&tenure, &name, &mut signals, Unfinished::Interrupted(signal)).await),
     };
     let claim =
         Claim { name: guard.name(), owner: guard.owner(), token: guard.token(), expires_in_ms: ms(guard.remaining()) };
@@ -85,7 +90,8 @@ pub(crate) async fn renew(args: Renew, store: Store) -> Result<Exit, Failure> {
     output::print_json(&Claim {
         name: &lease.name,
         owner: &lease.owner,
-        token: lease.token,
+        // Where a store has no tokens, this is told as none.
+        token: lease.token.filter(|token| token.0 > 0),
         expires_in_ms: ms(lease.expires_in),
     })?;
     Ok(Exit::Done)

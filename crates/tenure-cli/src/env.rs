@@ -11,6 +11,9 @@ pub(crate) const OWNER: &str = "TENURE_OWNER";
 /// Given to the command: what it and all enclosing runs hold, as JSON ([`held`](crate::held)).
 pub(crate) const HELD: &str = "TENURE_HELD";
 
+/// What `--on` said, moved here by [`hide`](crate::hide). Never given to the command.
+pub(crate) const ON: &str = "TENURE_ON";
+
 /// A variable as text; empty counts as unset.
 pub(crate) fn text(name: &str) -> Result<Option<String>, crate::failure::Failure> {
     match std::env::var(name) {

@@ -9,7 +9,7 @@ use tenure::ErrorKind;
 pub(crate) enum Exit {
     /// What was asked for was done.
     Done,
-    /// `release`: the owner holds nothing. `break`: nobody holds.
+    /// `release`: the owner holds nothing. `break`: nobody holds. `doctor`: findings.
     Nothing,
     /// Usage, a bad value, or a claim that cannot stand beside the live ones.
     Usage,
@@ -59,7 +59,7 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Invalid | ErrorKind::Conflict | ErrorKind::NotHeld => Self::Usage,
             ErrorKind::Timeout => Self::NotAcquired,
             ErrorKind::Lost => Self::Lost,
-            // NotBuilt, Unavailable, Store, Closed, and kinds to come: no lock can be had there.
+            // NotBuilt, Unavailable, Store, Denied, Replicas, Closed, and kinds to come: no lock can be had there.
             _ => Self::Unavailable,
         }
     }
@@ -98,6 +98,8 @@ mod tests {
             (ErrorKind::NotBuilt, 69),
             (ErrorKind::Unavailable, 69),
             (ErrorKind::Store, 69),
+            (ErrorKind::Denied, 69),
+            (ErrorKind::Replicas, 69),
             (ErrorKind::Timeout, 75),
             (ErrorKind::Lost, 76),
         ] {

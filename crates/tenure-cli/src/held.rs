@@ -1,10 +1,11 @@
 //! `$TENURE_HELD`: what enclosing runs hold, passed down so that nested runs re-enter instead of deadlocking.
 
 use serde::{Deserialize, Serialize};
-use tenure::{ClaimId, Guard, Name, Owner, Token};
+use tenure::{ClaimId, Name, Owner, Token};
 
 use crate::env;
 use crate::failure::Failure;
+use crate::run::Hold;
 
 /// One enclosing run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,14 +53,14 @@ impl Held {
         owners
     }
 
-    /// What a command under this guard is told.
-    pub(crate) fn and(mut self, url: String, guard: &Guard) -> Self {
+    /// What a command under this hold is told.
+    pub(crate) fn and(mut self, url: String, hold: &Hold) -> Self {
         self.0.push(Entry {
             url,
-            name: guard.name().clone(),
-            owner: guard.owner().clone(),
-            claim: guard.claim_id(),
-            token: guard.token(),
+            name: hold.name().clone(),
+            owner: hold.owner().clone(),
+            claim: hold.claim_id(),
+            token: hold.token(),
         });
         self
     }

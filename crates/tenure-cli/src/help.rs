@@ -7,6 +7,16 @@ Examples:
   tenure run nightly -- ./report.sh              one of many runs it at a time
   tenure run deploy --wait 5m -- make deploy     wait five minutes for the turn, then give up
   tenure show nightly                            who holds it, who waits
+  tenure doctor --on redis://db.example          is that Redis fit to keep locks?
+
+Stores (--on, or TENURE_URL):
+  sqlite:PATH, sqlite:                           all processes of one machine; the default
+  redis://[USER:PASSWORD@]HOST[:PORT][/DB]       one Redis; rediss:// with TLS (?ca=, ?cert=, ?key=)
+  redis+sentinel://H1,H2,H3/SERVICE[/DB]         the master that sentinels name
+  redis+cluster://H1,H2                          a Redis cluster
+  redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
+  memory:                                        this process alone, for trying things out
+  Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.
 
 Environment:
   TENURE_URL     the store, where --on is not given
@@ -17,12 +27,13 @@ Environment:
   TENURE_OWNER   the owner of the lock
   TENURE_URL     the store, complete
   TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters
+                 (?layout=plain or redisson: shares the outer's lock, and is stopped soon after that ends)
 
 Exit codes:
   0    done; `run` exits as its command does (128+N if signal N ended it)
-  1    release: the owner holds nothing; break: nobody holds
+  1    release: the owner holds nothing; break: nobody holds; doctor: findings
   64   usage, a bad value, or a claim that does not go with the live ones of this name
-  69   the store was not reached or cannot be used
+  69   the store was not reached, refused us, has too few replicas, or cannot be used
   75   not acquired: somebody else holds it
   76   the lease was lost or broken
   126  the command cannot be executed
@@ -40,13 +51,14 @@ Examples:
   tenure run cache --shared -- ./read-only-job     together with other --shared runs
   tenure run upload --permits 3 -- ./upload        three at a time
   tenure run db --ttl 30s --grace 5s -- ./migrate
+  tenure run pay --on redis://db.example --min-replicas majority -- ./pay
   tenure run -- -x -- ./job                        a name that begins with a dash
 
 Exit codes:
   the command's own, or 128+N if signal N ended it
   126  it cannot be executed      127  it was not found
   64   bad value; name in use with another shape; exclusive within --shared
-  69   store not reached within --wait, or within 10s without it
+  69   store not reached within --wait, or within 10s without it; it refused us; fewer than --min-replicas
   75   busy with --no-wait, or still busy when --wait was over
   76   the lease was lost or broken, whatever the command then returned
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
@@ -61,7 +73,7 @@ Examples:
   tenure acquire backup --owner \"$CI_JOB_ID\" --no-wait     again: repeats the attempt
 
 Exit codes:
-  64  bad value                    69   store not reached
+  64  bad value                    69   store not reached, or fewer than --min-replicas
   75  somebody else holds it       143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const RENEW: &str = "\
@@ -93,7 +105,8 @@ Examples:
   tenure ls orders/ --json | jq -r '.[].name'";
 
 pub(crate) const BREAK: &str = "\
-The next holder has a higher token. The evicted one is told who broke it and why, but may work on for a moment: \
+The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
+refused: only that client can end it). The evicted one is told who broke it and why, but may work on for a moment: \
 a resource that checks tokens is safe from it, another is not.
 
 Examples:
@@ -102,6 +115,25 @@ Examples:
 
 Exit codes:
   1 nobody holds it    64 without --yes    69 store not reached";
+
+pub(crate) const DOCTOR: &str = "\
+Looks at the store itself: what it forgets in a restart or a failover, what it may drop, how far away it is, whether \
+its clocks agree. Tells what it saw, then what to change: what was found, why it matters for locks, and the command that \
+changes it. Nothing is changed. What the store does not let you see is said, with the command that shows it.
+
+  PROBLEM  locks can be lost or refused as it is
+  ADVICE   it works; it could be safer or quicker
+
+Examples:
+  tenure doctor                                        the embedded store
+  tenure doctor --on redis://db.example
+  tenure doctor --on redis+cluster://a,b,c --json | jq -r '.findings[].fix'
+
+--json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\"}]}, severity problem or advice.
+What CONFIG SET changes lasts until Redis restarts; redis-cli CONFIG REWRITE keeps it.
+
+Exit codes:
+  0 nothing to change    1 findings    64 bad URL    69 store not reached";
 
 pub(crate) const COMPLETIONS: &str = "\
 Examples:

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use tenure::machine::HolderView;
+
 /// A run: where it is, and what it does. Only the command's name, for arguments may hold secrets.
 pub(crate) fn of_run(command: &OsStr) -> String {
     let program = Path::new(command).file_name().unwrap_or(command);
@@ -23,6 +25,15 @@ pub(crate) fn of_person() -> String {
         .into_iter()
         .find_map(|variable| std::env::var(variable).ok().filter(|user| !user.is_empty()));
     user.map_or_else(of_caller, |user| format!("{user}@{}", host()))
+}
+
+/// A holder, as far as it left word: other libraries leave less than we do.
+pub(crate) fn of_holder(holder: &HolderView) -> String {
+    match (&holder.label, &holder.owner) {
+        (Some(label), _) => label.clone(),
+        (None, Some(owner)) => format!("the owner {owner}"),
+        (None, None) => "a foreign client".to_owned(),
+    }
 }
 
 fn host() -> String {

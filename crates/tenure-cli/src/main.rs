@@ -4,12 +4,14 @@ mod args;
 mod break_;
 mod claim;
 mod docs;
+mod doctor;
 mod duration;
 mod env;
 mod exit;
 mod failure;
 mod held;
 mod help;
+mod hide;
 mod label;
 mod output;
 mod plain;
@@ -45,6 +47,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, args::asks_for_json(&arguments)).into(),
     };
+    if let Some(on) = &cli.common.on {
+        hide::password(on, &arguments);
+    }
     let json = cli.common.json;
     match execute(cli) {
         Ok(exit) => exit.into(),
@@ -91,6 +96,7 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
         Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
         Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
+        Command::Doctor => on_runtime(doctor::run(store()?, common.json)),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     }

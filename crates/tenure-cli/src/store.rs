@@ -24,6 +24,8 @@ pub(crate) struct Store {
 impl Store {
     /// `--on`, else `$TENURE_URL`, else the embedded store. Nothing is opened.
     pub(crate) fn resolve(on: Option<&str>) -> Result<Self, Failure> {
+        let hidden = if on.is_none() { env::text(env::ON)? } else { None };
+        let on = on.or(hidden.as_deref());
         let set = if on.is_none() { env::text(env::URL)? } else { None };
         let store = Self { url: on.or(set.as_deref()).unwrap_or("sqlite:").to_owned(), from_env: set.is_some() };
         let url = complete(&store.url).map_err(|failure| store.at_fault(failure))?;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use tenure::{Error, ErrorKind, Guard, Lock, Name, Tenure};
+use tenure::{Error, ErrorKind, Guard, Lock, Name, Owner, Tenure};
 
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::label;
 use crate::signals::Signals;
 
 /// What a wait is given that was over before the store was reached: time to ask once, for the lock may be free.
@@ -85,11 +86,19 @@ async fn busy(tenure: &Tenure, name: &Name) -> String {
         _ => None,
     };
     let Some(holder) = holder else { return "busy: held by somebody else".to_owned() };
-    format!(
-        "busy: held by {} (expires in {} unless renewed)",
-        holder.label.as_deref().unwrap_or("somebody else"),
-        holder.expires_in.map_or_else(|| "an unknown time".to_owned(), duration::show),
-    )
+    let until = match holder.expires_in {
+        Some(left) => format!("expires in {} unless renewed", duration::show(left)),
+        None => "it has no expiry".to_owned(),
+    };
+    format!("busy: held by {} ({until})", label::of_holder(&holder))
+}
+
+/// Ends the claim of an attempt that too few replicas have. An id that follows from its owner may be in use again, so the
+/// engine leaves such a claim to its ttl; here it is known that it is not.
+pub(crate) async fn give_back(tenure: &Tenure, name: &Name, owner: &Owner, error: &Error) {
+    if error.kind() == ErrorKind::Replicas {
+        let _ = tokio::time::timeout(CLEAN_UP_FAILED, tenure.release_as(name.as_str(), owner)).await;
+    }
 }
 
 /// Why an attempt ended without the lock.

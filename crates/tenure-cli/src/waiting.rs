@@ -8,6 +8,7 @@ use tenure::machine::NameView;
 use tenure::{Name, Owner, Tenure};
 
 use crate::duration;
+use crate::label;
 use crate::plain::plain;
 
 /// How long a wait may be before it is worth a line.
@@ -71,7 +72,7 @@ impl State {
                 holders => format!(" and {} more", holders - 1),
             };
             let left = first.expires_in.map(|left| format!(" ({} left)", duration::show(left)));
-            let label = first.label.as_deref().unwrap_or("somebody else").to_owned();
+            let label = label::of_holder(first);
             Holder { label, rest: more + &left.unwrap_or_default() }
         });
         Self { name: view.name.to_string(), place, holder }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::machine::{Grant, NameView, Outcome};
 use crate::name::Name;
@@ -435,6 +436,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         let error = Error::new(ErrorKind::Invalid, format!("this store has no replicas to wait for ({replicas})"));
         let error = error.about(name);
         Box::pin(async { Err(error) })
+    }
+
+    /// Looks at the store itself for what makes locks unsafe or slow there. What cannot be looked at is told, not
+    /// failed for. Nothing, unless a store knows better.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn examine(&self) -> Call<Checkup> {
+        Box::pin(std::future::ready(Ok(Checkup::default())))
     }
 }
 

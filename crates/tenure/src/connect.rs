@@ -44,7 +44,9 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     }
     #[cfg(feature = "redis")]
     if *feature == "redis" {
-        return Ok(Arc::new(crate::backends::redis::RedisBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?));
+        return Ok(Arc::new(
+            crate::backends::redis::RedisBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
     }
     let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
     if let Some(option) = options.split('&').find(|option| !option.is_empty()) {

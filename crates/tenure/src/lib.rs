@@ -40,6 +40,7 @@ pub mod backend;
 pub mod backends;
 pub mod clock;
 mod connect;
+mod doctor;
 mod engine;
 mod error;
 pub mod fence;
@@ -58,6 +59,7 @@ struct Documents;
 
 pub use backend::Replicas;
 pub use connect::{default_path, redacted};
+pub use doctor::{Checkup, Finding, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
 pub use name::{NAME_BYTES_MAX, Name};

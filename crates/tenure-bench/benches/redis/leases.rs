@@ -7,7 +7,7 @@ use tenure::Tenure;
 use tenure_bench::{Report, Samples, cpu_time};
 use tenure_testkit::servers::Redis;
 
-use super::limit::scripts;
+use super::limit::{scripts, server_cpu};
 
 const LEASES: usize = 100_000;
 const ROUNDS: usize = 5;
@@ -35,12 +35,12 @@ pub(crate) fn held(server: &Redis, report: &mut Report) {
         bytes = (resident_bytes() - before) / LEASES;
         store_bytes = (used_memory(server) - store_before) / LEASES as f64;
         for _ in 0..ROUNDS {
-            let (cpu, wall, calls, server_cpu) = (cpu_time(), Instant::now(), scripts(server).0, server_cpu(server));
+            let (cpu, wall, calls, store_cpu) = (cpu_time(), Instant::now(), scripts(server).0, server_cpu(server));
             let pexpire = pexpires(server);
             tokio::time::sleep(ROUND).await;
             let seconds = wall.elapsed().as_secs_f64();
             client.push((cpu_time() - cpu).as_secs_f64() / seconds * 100.0);
-            store.push((self::server_cpu(server) - server_cpu) / seconds * 100.0);
+            store.push((server_cpu(server) - store_cpu) / seconds * 100.0);
             sent.push((scripts(server).0 - calls) / seconds);
             renewed.push((pexpires(server) - pexpire) / seconds);
         }
@@ -68,15 +68,6 @@ fn pexpires(server: &Redis) -> f64 {
 fn used_memory(server: &Redis) -> f64 {
     let info = server.cli(&["INFO", "memory"]);
     info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok()).unwrap_or(0.0)
-}
-
-/// Seconds of CPU time the server has used.
-fn server_cpu(server: &Redis) -> f64 {
-    let info = server.cli(&["INFO", "cpu"]);
-    let field = |name: &str| -> f64 {
-        info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0.0)
-    };
-    field("used_cpu_sys:") + field("used_cpu_user:")
 }
 
 fn resident_bytes() -> usize {

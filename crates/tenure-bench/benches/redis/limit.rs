@@ -65,3 +65,12 @@ pub(crate) fn commands(server: &Redis) -> f64 {
     let calls = stats.lines().filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<f64>().ok());
     calls.sum()
 }
+
+/// Seconds of CPU time the server has used.
+pub(crate) fn server_cpu(server: &Redis) -> f64 {
+    let info = server.cli(&["INFO", "cpu"]);
+    let field = |name: &str| -> f64 {
+        info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0.0)
+    };
+    field("used_cpu_sys:") + field("used_cpu_user:")
+}

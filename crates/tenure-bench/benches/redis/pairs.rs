@@ -7,7 +7,7 @@ use tenure::Tenure;
 use tenure_bench::{Report, Samples, cpu_time};
 use tenure_testkit::servers::Redis;
 
-use super::limit::{COMPARE_AND_DELETE, ClassicLimit, scripts};
+use super::limit::{COMPARE_AND_DELETE, ClassicLimit, scripts, server_cpu};
 
 const ROUNDS: usize = 7;
 const PAIRS: usize = 100_000;
@@ -77,6 +77,11 @@ pub(crate) fn latency(server: &Redis, report: &mut Report) {
     const TURNS: u32 = 5_000;
     let (mut ours, mut classic, mut ratios) = (Samples::default(), Samples::default(), Samples::default());
     let mut commands = Samples::default();
+    let mut cpu = Vec::new();
+    let spent = |(client, store): (std::time::Duration, f64), server: &Redis| {
+        let each = 1e6 / f64::from(TURNS);
+        ((cpu_time() - client).as_secs_f64() * each, (server_cpu(server) - store) * each)
+    };
     runtime().block_on(async {
         let tenure = Tenure::connect(server.url()).await.unwrap();
         let client = redis::Client::open(server.url()).unwrap();
@@ -84,12 +89,15 @@ pub(crate) fn latency(server: &Redis, report: &mut Report) {
         let script = redis::Script::new(COMPARE_AND_DELETE);
         for round in 0..=ROUNDS * 2 {
             let before = scripts(server).0;
+            let used = (cpu_time(), server_cpu(server));
             let start = Instant::now();
             for turn in 0..TURNS {
                 tenure.lock(format!("orders/{}", turn % 100)).acquire().await.unwrap().release().await.unwrap();
             }
             let own = start.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS);
+            let own_cpu = spent(used, server);
             let sent = (scripts(server).0 - before) / f64::from(TURNS);
+            let used = (cpu_time(), server_cpu(server));
             let start = Instant::now();
             for turn in 0..TURNS {
                 let key = format!("classic/{}", turn % 100);
@@ -99,7 +107,9 @@ pub(crate) fn latency(server: &Redis, report: &mut Report) {
                 let _: i64 = script.key(&key).arg("0123456789abcdef").invoke_async(&mut connection).await.unwrap();
             }
             let theirs = start.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS);
+            let classic_cpu = spent(used, server);
             if round > 0 {
+                cpu.push(json!({ "own_client_server_us": own_cpu, "classic_client_server_us": classic_cpu }));
                 ours.push(own);
                 classic.push(theirs);
                 ratios.push(own / theirs);
@@ -110,8 +120,15 @@ pub(crate) fn latency(server: &Redis, report: &mut Report) {
     });
     let ratio = ratios.median();
     let raw = json!({ "unit": "us", "rounds": ours.raw(), "classic": classic.raw(), "ratios": ratios.raw(),
-        "commands_per_pair": commands.raw() });
+        "commands_per_pair": commands.raw(), "cpu": cpu });
+    println!("    CPU in µs (client, server): {}", cpu[cpu.len() / 2]);
     let figure = format!("{:.0} µs = {ratio:.2} of classic", ours.median());
     report.row("pair of one task, Redis", &figure, "<= 1.3", ratio <= 1.3, &raw);
-    report.row("commands per uncontended pair", &format!("{:.3}", commands.median()), "2", commands.median() < 2.01, &raw);
+    report.row(
+        "commands per uncontended pair",
+        &format!("{:.3}", commands.median()),
+        "2",
+        commands.median() < 2.01,
+        &raw,
+    );
 }

@@ -82,9 +82,19 @@ pub(crate) fn growing(server: &Redis, report: &mut Report) {
         }
     });
     for entry in &table {
-        let costs: Vec<String> = entry["costs"].as_array().unwrap().iter().map(|cost| {
-            format!("{} {:.0} µs ({:.1} calls)", cost["op"].as_str().unwrap(), cost["median_us"].as_f64().unwrap(), cost["calls"].as_f64().unwrap())
-        }).collect();
+        let costs: Vec<String> = entry["costs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cost| {
+                format!(
+                    "{} {:.0} µs ({:.1} calls)",
+                    cost["op"].as_str().unwrap(),
+                    cost["median_us"].as_f64().unwrap(),
+                    cost["calls"].as_f64().unwrap()
+                )
+            })
+            .collect();
         let what = format!("server time with {} waiters", entry["waiters"]);
         report.row(&what, &costs.join(", "), "O(log n)", true, entry);
     }

@@ -8,27 +8,31 @@
 mod control;
 mod group;
 mod guardian;
+mod hold;
 mod launch;
 mod leash;
 mod link;
 mod orphan;
 mod plan;
+mod share;
 mod supervise;
 mod terminal;
 
 use std::time::Instant;
 
-use tenure::{ErrorKind, Guard, Tenure};
+use tenure::{ErrorKind, Tenure};
 
 pub(crate) use guardian::main as guardian;
+pub(crate) use hold::Hold;
 pub(crate) use plan::Plan;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::wait::{Unfinished, give_up, interrupted};
+use crate::wait::{Unfinished, give_back, give_up, interrupted};
 use crate::waiting;
 use link::Link;
+use share::Share;
 use supervise::Supervision;
 
 /// The hidden command that makes this program a guardian.
@@ -50,25 +54,43 @@ pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
         signal = signals.next() => Err(Unfinished::Interrupted(signal)),
     };
     match acquired {
-        Ok(guard) => Supervision::new(&plan, &tenure, guard, link, signals)?.run().await,
+        Ok(hold) => Supervision::new(&plan, &tenure, hold, link, signals)?.run().await,
         Err(unfinished) => Err(give_up(&tenure, &plan.name, &mut signals, unfinished).await),
     }
 }
 
-/// Acquires; within a run of the same name by re-entering that.
-async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Guard, Failure> {
-    if let Some(outer) = plan.held.of(&plan.store.shown(), &plan.name)
-        && let Some(token) = outer.token
-    {
-        let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
-        match plan.wait.acquire(started, tenure, &plan.name, &lock).await {
-            // The outer run no longer holds it: nothing to deadlock with, so this is a run like any other.
-            Err(error) if error.kind() == ErrorKind::NotHeld => {}
-            outcome => return Ok(outcome?),
+/// Acquires; within a run of the same name by re-entering that, or by sharing its claim.
+async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Hold, Failure> {
+    let sharing = share::is_shared_on(tenure);
+    if let Some(outer) = plan.held.of(&plan.store.shown(), &plan.name) {
+        // If the outer run no longer holds it there is nothing to deadlock with, so this is a run like any other.
+        if let Some(token) = outer.token {
+            let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
+            match plan.wait.acquire(started, tenure, &plan.name, &lock).await {
+                Err(error) if error.kind() == ErrorKind::NotHeld => {}
+                outcome => return Ok(Hold::Own(outcome?)),
+            }
+        } else if sharing && plan.can_share()? {
+            let shared = plan.store.ask(Share::take(tenure, outer, plan.ttl)).await?;
+            if let Some(share) = shared {
+                return Ok(Hold::Shared(share));
+            }
         }
     }
     let session = tenure.session();
-    let lock = plan.lock(&session).within(plan.held.owners());
+    let mut lock = plan.lock(&session).within(plan.held.owners());
+    if sharing {
+        // No sessions there: the claim's id follows from owner and name, so that a nested run can renew it.
+        lock = lock.repeatable();
+    }
     let acquiring = plan.wait.acquire(started, tenure, &plan.name, &lock);
-    Ok(waiting::shown(tenure, &plan.name, session.owner(), acquiring).await?)
+    match waiting::shown(tenure, &plan.name, session.owner(), acquiring).await {
+        Ok(guard) => Ok(Hold::Own(guard)),
+        Err(error) => {
+            if sharing {
+                give_back(tenure, &plan.name, session.owner(), &error).await;
+            }
+            Err(error.into())
+        }
+    }
 }

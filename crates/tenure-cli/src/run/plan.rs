@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tenure::{Guard, Lock, Name, Session};
+use tenure::{Lock, Name, Replicas, Session};
 
+use super::hold::Hold;
 use crate::args::Run;
 use crate::failure::Failure;
 use crate::held::Held;
@@ -36,6 +37,7 @@ pub(crate) struct Plan {
     pub(super) held: Held,
     pub(super) json: bool,
     shape: Shape,
+    replicas: Option<Replicas>,
 }
 
 impl Plan {
@@ -58,6 +60,7 @@ impl Plan {
             held: Held::from_env()?,
             json,
             shape,
+            replicas: args.replication.min_replicas,
         })
     }
 
@@ -68,20 +71,39 @@ impl Plan {
             Shape::Shared => session.rwlock(self.name.as_str()).read(),
             Shape::Permits(permits) => session.semaphore(self.name.as_str(), permits),
         };
-        lock.ttl(self.ttl)
+        let lock = lock.ttl(self.ttl);
+        match self.replicas {
+            Some(replicas) => lock.min_replicas(replicas),
+            None => lock,
+        }
+    }
+
+    /// Whether it may share the claim of the run around it. One that asks for replicas may not: nobody would ask for
+    /// them when that claim is renewed.
+    pub(super) fn can_share(&self) -> Result<bool, Failure> {
+        match (&self.shape, self.replicas) {
+            (Shape::Exclusive, Some(_)) => Err(Failure::usage(format!(
+                "{}: --min-replicas within a run that holds it already: this store shares that run's lock, so ask for \
+                 replicas there",
+                self.name
+            ))),
+            (Shape::Exclusive, None) => Ok(true),
+            _ => Ok(false),
+        }
     }
 
     /// What the command finds in its environment; `None` unsets.
-    pub(super) fn environment(&self, guard: &Guard) -> Result<BTreeMap<String, Option<String>>, Failure> {
-        let held = self.held.clone().and(self.store.shown(), guard);
+    pub(super) fn environment(&self, hold: &Hold) -> Result<BTreeMap<String, Option<String>>, Failure> {
+        let held = self.held.clone().and(self.store.shown(), hold);
         let held = serde_json::to_string(&held)
             .map_err(|error| Failure::usage(format!("${} cannot be written: {error}", env::HELD)))?;
         Ok([
             (env::NAME, Some(self.name.to_string())),
-            (env::TOKEN, guard.token().map(|token| token.to_string())),
-            (env::OWNER, Some(guard.owner().to_string())),
+            (env::TOKEN, hold.token().map(|token| token.to_string())),
+            (env::OWNER, Some(hold.owner().to_string())),
             (env::URL, Some(self.store.url().to_owned())),
             (env::HELD, Some(held)),
+            (env::ON, None),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into())

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_current_process_group, kill_process_group};
+use tenure::Tenure;
 use tenure::clock::{Clock, Moment, SystemClock, micros};
-use tenure::{ErrorKind, Guard, Loss, Tenure};
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::control::{Order, Report};
+use super::hold::{Given, Hold};
 use super::link::Link;
 use super::orphan;
 use super::plan::Plan;
@@ -29,7 +30,7 @@ const STOP_TAKES_AT_MOST: Duration = Duration::from_millis(300);
 pub(crate) struct Supervision<'a> {
     plan: &'a Plan,
     tenure: &'a Tenure,
-    guard: Guard,
+    hold: Hold,
     link: Link,
     signals: Signals,
     continued: unix::Signal,
@@ -50,18 +51,18 @@ impl<'a> Supervision<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
         tenure: &'a Tenure,
-        guard: Guard,
+        hold: Hold,
         link: Link,
         signals: Signals,
     ) -> Result<Self, Failure> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
             .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
-        let deadline_us = guard.deadline().as_micros();
+        let deadline_us = hold.deadline().as_micros();
         let terminal = Terminal::on_stdin();
         Ok(Self {
             plan,
             tenure,
-            guard,
+            hold,
             link,
             signals,
             continued,
@@ -76,7 +77,7 @@ impl<'a> Supervision<'a> {
 
     /// Starts the command, sees it to its end, and releases the lock.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
-        let env = match self.plan.environment(&self.guard) {
+        let env = match self.plan.environment(&self.hold) {
             Ok(env) => env,
             Err(failure) => return self.finish(Err(failure)).await,
         };
@@ -101,7 +102,7 @@ impl<'a> Supervision<'a> {
                         return outcome;
                     }
                 }
-                loss = self.guard.lost(), if self.lost.is_none() => self.lose(&loss),
+                loss = self.hold.lost(), if self.lost.is_none() => self.lose(loss),
                 () = at(enforce_at), if enforce_at.is_some() => return self.enforce().await,
                 _ = look.tick() => self.pass_deadline_on(),
                 signal = self.signals.next(), if self.pid.is_some() => self.pass_signal_on(signal),
@@ -123,7 +124,7 @@ impl<'a> Supervision<'a> {
             Some(Report::Failed { message, code }) => return Some(Err(self.not_started(&message, code))),
             Some(Report::Overdue) => {
                 if self.lost.is_none() {
-                    let failure = last_failure(self.guard.renewal_failure());
+                    let failure = self.hold.last_failure();
                     self.lost = Some(format!("it was not renewed in time{failure}; the command was stopped"));
                     // The guardian ends the group at the deadline it knew, unless it is stopped before.
                     self.enforce_within(Duration::MAX);
@@ -134,10 +135,10 @@ impl<'a> Supervision<'a> {
             Some(Report::Signaled(signal)) => return Some(Ok(Exit::Signal(signal))),
             None => {
                 say(format_args!("{}: its guardian process is gone; ending the command", self.plan.name));
-                let grace = self.plan.grace.min(self.guard.remaining());
+                let grace = self.plan.grace.min(self.hold.remaining());
                 let ended = match self.pid {
                     Some(group) => Some(orphan::end(group, grace).await),
-                    None => orphan::end_unreported(self.guard.claim_id(), grace).await,
+                    None => orphan::end_unreported(self.hold.claim_id(), grace).await,
                 };
                 return Some(ended.ok_or_else(|| guardian_gone("before the command had started")));
             }
@@ -155,8 +156,8 @@ impl<'a> Supervision<'a> {
         Failure::new(exit, format!("{program}: {problem}: {message}"))
     }
 
-    fn lose(&mut self, loss: &Loss) {
-        self.lost = Some(told(loss, self.guard.renewal_failure()));
+    fn lose(&mut self, loss: String) {
+        self.lost = Some(loss);
         // The guardian ends the group after its grace, but never later than the deadline. It may have been stopped.
         self.link.tell(&Order::Term);
         self.enforce_within(self.plan.grace);
@@ -171,7 +172,7 @@ impl<'a> Supervision<'a> {
     async fn enforce(&self) -> Result<Exit, Failure> {
         match self.pid {
             Some(group) => Ok(orphan::end(group, Duration::ZERO).await),
-            None => orphan::end_unreported(self.guard.claim_id(), Duration::ZERO)
+            None => orphan::end_unreported(self.hold.claim_id(), Duration::ZERO)
                 .await
                 .ok_or_else(|| guardian_gone("without a word")),
         }
@@ -179,7 +180,7 @@ impl<'a> Supervision<'a> {
 
     fn pass_deadline_on(&mut self) {
         // A lease that is lost has no deadline; the guardian keeps to the last it had.
-        let deadline_us = self.guard.deadline().as_micros();
+        let deadline_us = self.hold.deadline().as_micros();
         if deadline_us > self.deadline_us {
             self.deadline_us = deadline_us;
             self.link.tell(&Order::Deadline(deadline_us));
@@ -207,7 +208,7 @@ impl<'a> Supervision<'a> {
             say(format_args!(
                 "{}: stopped; the lease is not renewed meanwhile and runs out in {}, which ends the command",
                 self.plan.name,
-                duration::show(self.guard.remaining()),
+                duration::show(self.hold.remaining()),
             ));
             self.resume_at = Some(Instant::now() + STOP_TAKES_AT_MOST);
         }
@@ -236,26 +237,18 @@ impl<'a> Supervision<'a> {
         let name = self.plan.name.clone();
         // Whoever waits for the command waits for us: a lost lease leaves little to give back.
         let limit = if self.lost.is_some() { AT_ONCE } else { FAREWELL };
-        let failure = self.guard.renewal_failure();
-        let mut released = None;
+        let mut given = Given::Unknown("the store did not answer".to_owned());
         let farewell = async {
-            released = Some(self.guard.release().await);
+            given = self.hold.release().await;
             self.tenure.close().await
         };
         let _ = self.signals.allow(limit, farewell).await;
-        let lost = self.lost.take().or_else(|| match &released {
-            Some(Err(error)) if error.kind() == ErrorKind::Lost => {
-                Some(error.loss().map_or_else(|| error.to_string(), |loss| told(loss, failure)))
+        let unreleased = match (self.lost.take(), given) {
+            (Some(loss), _) | (None, Given::Lost(loss)) => {
+                return Err(Failure::new(Exit::Lost, format!("{name}: the lease was lost: {loss}")));
             }
-            _ => None,
-        });
-        if let Some(loss) = lost {
-            return Err(Failure::new(Exit::Lost, format!("{name}: the lease was lost: {loss}")));
-        }
-        let unreleased = match released {
-            Some(Ok(())) => None,
-            Some(Err(error)) => Some(error.to_string()),
-            None => Some("the store did not answer".to_owned()),
+            (None, Given::Back) => None,
+            (None, Given::Unknown(why)) => Some(why),
         };
         if let Some(problem) = unreleased {
             let ttl = duration::show(self.plan.ttl);
@@ -269,18 +262,6 @@ impl<'a> Supervision<'a> {
 
 async fn at(moment: Option<Instant>) {
     sleep_until(moment.unwrap_or_else(Instant::now)).await;
-}
-
-/// A loss, with what kept the lease from being renewed.
-fn told(loss: &Loss, failure: Option<String>) -> String {
-    match loss {
-        Loss::Expired => format!("{loss}{}", last_failure(failure)),
-        _ => loss.to_string(),
-    }
-}
-
-fn last_failure(failure: Option<String>) -> String {
-    failure.map(|failure| format!(" (last failure: {failure})")).unwrap_or_default()
 }
 
 fn guardian_gone(when: &str) -> Failure {

@@ -1,12 +1,15 @@
-//! The real binary against a real embedded store: one behaviour per test.
+//! The real binary against real stores: one behaviour per test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod claim;
 mod crash;
 mod disk;
+mod doctor;
 mod look;
 mod loss;
+mod nested;
 mod pty;
+mod redis;
 mod run;
 mod signals;
 mod support;

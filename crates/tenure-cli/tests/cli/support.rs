@@ -46,15 +46,22 @@ impl Done {
 /// A store in a directory of its own.
 pub(crate) struct Store {
     dir: TempDir,
+    /// Another store than the one in the directory.
+    url: Option<String>,
 }
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { dir: tempfile::tempdir().unwrap(), url: None }
+    }
+
+    /// The store of this URL, with a directory of its own for what commands write.
+    pub(crate) fn on(url: impl Into<String>) -> Self {
+        Self { url: Some(url.into()), ..Self::new() }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.file("locks.db").display())
+        self.url.clone().unwrap_or_else(|| format!("sqlite:{}", self.file("locks.db").display()))
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -126,7 +133,7 @@ pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_tenure");
 pub(crate) fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(BIN);
     command.args(args);
-    for variable in ["TENURE_URL", "TENURE_HELD", "TENURE_NAME", "TENURE_TOKEN", "TENURE_OWNER"] {
+    for variable in ["TENURE_URL", "TENURE_ON", "TENURE_HELD", "TENURE_NAME", "TENURE_TOKEN", "TENURE_OWNER"] {
         command.env_remove(variable);
     }
     command.env("TERM", "xterm");

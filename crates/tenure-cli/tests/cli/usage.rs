@@ -29,6 +29,14 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
         (run(&["--wait", "-1s"]), ["'-1s' for '--wait", "500ms, 30s or 1m"]),
         (run(&["--grace", "-1s"]), ["'-1s' for '--grace", "500ms, 30s or 1m"]),
         (run(&["--permits", "2", "--shared"]), ["--permits", "--shared"]),
+        (run(&["--min-replicas", "0"]), ["'0'", "a whole number from 1, or majority"]),
+        (run(&["--min-replicas", "most"]), ["'most'", "a whole number from 1, or majority"]),
+        (run(&["--min-replicas", "1", "--on", "memory:"]), ["min_replicas", "no replicas"]),
+        (run(&["--on", "redis:thing"]), ["redis:thing", "redis://HOST"]),
+        (run(&["--on", "redis://a,b"]), ["several servers", "redis+cluster://"]),
+        (run(&["--on", "redis+sentinel://a"]), ["no service", "redis+sentinel://H1,H2,H3/SERVICE"]),
+        (run(&["--on", "redis://h/x"]), ["database", "must be a number"]),
+        (run(&["--on", "redis://h?layout=odd"]), ["odd", "native, plain or redisson"]),
         (run(&["--grace", "4s", "--ttl", "10s"]), ["of 4s is", "of it, 3s 333ms"]),
         (run(&["--on", "nosuch:thing"]), ["nosuch", "sqlite:PATH"]),
         (run(&["--on", "thing"]), ["thing", "sqlite:PATH"]),
@@ -110,14 +118,16 @@ fn a_store_of_ones_own_is_warned_of() {
 fn help_and_version_are_data_and_exit_0() {
     assert!(done(&mut bare(&["--version"])).exits(0).text().starts_with("tenure "));
     let help = done(&mut bare(&["--help"])).exits(0).text();
-    for part in ["TENURE_URL", "TENURE_HELD", "Exit codes:", "76", "143", "Examples:"] {
+    let parts = ["TENURE_URL", "TENURE_HELD", "Exit codes:", "76", "143", "Examples:"];
+    let urls = ["redis://", "rediss://", "redis+sentinel://", "redis+cluster://"];
+    for part in parts.into_iter().chain(urls) {
         assert!(help.contains(part), "{part} is not in {help}");
     }
 }
 
 #[test]
 fn the_help_of_every_command_has_an_example() {
-    for command in ["run", "acquire", "renew", "release", "show", "ls", "break", "completions", "man"] {
+    for command in ["run", "acquire", "renew", "release", "show", "ls", "break", "doctor", "completions", "man"] {
         let help = done(&mut bare(&[command, "--help"])).exits(0).text();
         assert!(help.contains("Example") && help.contains(&format!("tenure {command}")), "{help}");
         assert!(help.contains("--json") && help.contains("--on"), "{help}");
@@ -141,7 +151,9 @@ fn completions_are_printed_for_every_shell() {
 #[test]
 fn the_manual_covers_every_command() {
     let manual = done(&mut bare(&["man"])).exits(0).text();
-    for part in [".TH tenure 1", ".SH TENURE RUN", ".SH TENURE BREAK", "TENURE_HELD"] {
+    for part in
+        [".TH tenure 1", ".SH TENURE RUN", ".SH TENURE BREAK", ".SH TENURE DOCTOR", "TENURE_HELD", "redis+sentinel://"]
+    {
         assert!(manual.contains(part), "{part} is not in the manual");
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tenure::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
-    RenewRequest, Renewed, Standing,
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees, Listener,
+    Released, RenewRequest, Renewed, Replicas, Standing,
 };
 use tenure::clock::Moment;
 use tenure::machine::{Grant, NameView};
-use tenure::{ClaimId, Name, Owner, Token};
+use tenure::{Checkup, ClaimId, Name, Owner, Token};
 
 /// What is wrong with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +133,14 @@ impl Backend for Broken {
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
         self.inner.inspect(name)
+    }
+
+    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
+        self.inner.confirm(name, replicas)
+    }
+
+    fn examine(&self) -> Call<Checkup> {
+        self.inner.examine()
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {

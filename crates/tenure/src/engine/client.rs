@@ -10,8 +10,9 @@ use super::guard::Lease;
 use super::lease;
 use super::lock::Lock;
 use super::session::Session;
-use crate::backend::{Answer, Backend, Call, Guarantees, Released, RenewRequest, Renewed};
+use crate::backend::{Answer, Backend, Call, Capabilities, Guarantees, Released, RenewRequest, Renewed};
 use crate::clock::{Clock, SystemClock};
+use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{NameView, Shape};
 use crate::name::Name;
@@ -115,6 +116,11 @@ impl Tenure {
     /// Outside a Tokio runtime with time and I/O enabled.
     pub fn over(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, label: impl AsRef<str>) -> Self {
         Self { core: Core::start(backend, clock, super::clean_label(label.as_ref())) }
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.core.backend.capabilities()
     }
 
     /// A mutex: one holder at a time.
@@ -236,7 +242,10 @@ impl Tenure {
             }
             Some(Renewed::Unknown(why)) => {
                 let message = format!("the renewal was not answered: {why}");
-                Err(Error::new(ErrorKind::Unavailable, message).about(&name).at(Step::Renew).in_store(self.core.backend.url()))
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .about(&name)
+                    .at(Step::Renew)
+                    .in_store(self.core.backend.url()))
             }
             Some(Renewed::Gone) | None => Err(Error::lost(&name, Loss::Gone).at(Step::Renew)),
         }
@@ -261,6 +270,24 @@ impl Tenure {
         let Some((_, number)) = claims.find(|(claim, _)| *claim == id) else { return Ok(false) };
         let released = self.answer(Step::Release, self.core.backend.release(&name, id, Some(*number))).await?;
         Ok(matches!(released, Released::Yes))
+    }
+
+    /// Looks at the store for what makes locks unsafe or slow there, and says what to change.
+    ///
+    /// # Errors
+    ///
+    /// Store errors; what the store does not let us look at is a finding, not an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub async fn doctor(&self) -> Result<Checkup> {
+        let Guarantees { time, tokens, .. } = self.guarantees();
+        let mut checkup = Checkup::default();
+        checkup.fact("locks expire by", time);
+        checkup.fact("tokens grow", tokens);
+        checkup.add(self.answer(Step::Inspect, self.core.backend.examine()).await?);
+        Ok(checkup)
     }
 
     /// What this store's locks and tokens survive.

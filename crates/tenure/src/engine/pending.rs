@@ -287,12 +287,17 @@ impl Pending {
             Some(Ok(confirmed)) if confirmed.is_enough() => return Ok(()),
             Some(Ok(Confirmed { acknowledged, needed })) => Error::new(
                 ErrorKind::Replicas,
-                format!("too few replicas: {acknowledged} of the {needed} asked for have the grant, which was given back"),
+                format!(
+                    "too few replicas: {acknowledged} of the {needed} asked for have the grant, which was given back"
+                ),
             ),
             Some(Err(error)) => error,
             None => no_answer(),
         };
-        self.make_anew();
+        // Ended whatever its id is made of: the caller may not ask again.
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let sent = std::mem::replace(&mut self.sent, false);
+        clean_up(&self.core, &self.plan, claim, stage, sent);
         Err(failure.at(Step::Acquire).about(&claim.name).in_store(self.core.backend.url()))
     }
 

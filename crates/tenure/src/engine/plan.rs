@@ -94,7 +94,11 @@ impl Plan {
 
     /// Whether tasks of this process that want the same may hand it over among themselves.
     pub(crate) fn may_join_cohort(&self) -> bool {
-        self.shape == Shape::Exclusive && self.owner.is_none() && self.renewed && !self.strict && self.replicas.is_none()
+        self.shape == Shape::Exclusive
+            && self.owner.is_none()
+            && self.renewed
+            && !self.strict
+            && self.replicas.is_none()
     }
 
     /// Whether a task with `other` may stand in the same cohort: `max_hold` and `warn_after` are a guard's own.

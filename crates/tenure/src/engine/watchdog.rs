@@ -190,7 +190,9 @@ async fn confirm(backend: &dyn Backend, replicated: Vec<(usize, Name, Replicas)>
     for (index, confirmed) in futures_util::future::join_all(questions).await {
         let failure = match confirmed {
             Ok(confirmed) if confirmed.is_enough() => continue,
-            Ok(Confirmed { acknowledged, needed }) => format!("only {acknowledged} of {needed} replicas have the renewal"),
+            Ok(Confirmed { acknowledged, needed }) => {
+                format!("only {acknowledged} of {needed} replicas have the renewal")
+            }
             Err(error) => error.to_string(),
         };
         if let Some(answer) = answers.get_mut(index) {

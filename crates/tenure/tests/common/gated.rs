@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tenure::backend::*;
 use tenure::machine::NameView;
-use tenure::{Certainty, ClaimId, Error, ErrorKind, Name, Owner, Token};
+use tenure::{Certainty, Checkup, ClaimId, Error, ErrorKind, Name, Owner, Token};
 use tokio::sync::Notify;
 
 /// What becomes of a request and its reply.
@@ -150,5 +150,13 @@ impl Backend for Gated {
     }
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         self.gate(|| self.inner.scan(prefix, after, limit))
+    }
+
+    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
+        self.gate(|| self.inner.confirm(name, replicas))
+    }
+
+    fn examine(&self) -> Call<Checkup> {
+        self.inner.examine()
     }
 }

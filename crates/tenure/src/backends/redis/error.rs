@@ -41,6 +41,10 @@ fn denied(message: &str) -> Error {
 }
 
 fn of_server(code: &str, text: &str) -> Error {
+    // Redis gives no code to a right that is missing inside a script; and it may be missed after a first write.
+    let right_in_script =
+        ["executing the script can't", "ACL failure in script"].iter().any(|words| text.contains(words));
+    let code = if right_in_script { "NOPERM" } else { code };
     let (kind, advice) = match code {
         "LOADING" => (ErrorKind::Unavailable, "Redis is loading its data"),
         "BUSY" => (ErrorKind::Unavailable, "Redis is busy with somebody's script"),
@@ -57,6 +61,6 @@ fn of_server(code: &str, text: &str) -> Error {
         _ => (ErrorKind::Store, "Redis refused the request"),
     };
     // What has a code was refused before it began: scripts fail before their first write, or not at all.
-    let certainty = if code.is_empty() { Certainty::Unknown } else { Certainty::NotApplied };
+    let certainty = if code.is_empty() || right_in_script { Certainty::Unknown } else { Certainty::NotApplied };
     Error::new(kind, advice).because(text.to_owned()).with_certainty(certainty)
 }

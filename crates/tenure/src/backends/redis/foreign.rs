@@ -31,6 +31,14 @@ fn millis(ttl: Duration) -> String {
     ttl.as_micros().div_ceil(1000).to_string()
 }
 
+/// From here on up, the value of a field is ours: the time in microseconds, or an attempt. Redisson counts holds there.
+const OURS_FROM: u64 = 1 << 50;
+
+/// An attempt as a number that is ours, and that Lua keeps exactly (up to 2^53).
+fn attempt(attempt: u64) -> u64 {
+    if attempt == 0 { 0 } else { attempt >> 12 | 1 << 52 }
+}
+
 /// What Redisson calls a holder: a client's UUID and a number, for us the owner and the claim.
 fn field(owner: &Owner, id: ClaimId) -> String {
     let owner = owner.to_string();
@@ -59,8 +67,7 @@ pub(super) fn claim(layout: Layout, name: &Name, request: &ClaimRequest) -> Work
             request.id.0.to_string(),
             millis(request.ttl),
             field(&request.owner, request.id),
-            // Lua counts exactly up to 2^53.
-            (request.attempt >> 11).to_string(),
+            attempt(request.attempt).to_string(),
         ],
         _ => vec![
             "claim".to_owned(),
@@ -151,10 +158,11 @@ fn plain_holder(holder: &mut HolderView, value: &str, now: u64) -> Option<()> {
 }
 
 fn redisson_holder(holder: &mut HolderView, field: &str, number: Option<u64>) -> Option<()> {
+    let number = number.filter(|number| *number >= OURS_FROM)?;
     let (owner, id) = parse_field(field)?;
     holder.owner = Some(owner);
     holder.units = Some(1);
-    holder.claims = vec![(id, number?)];
+    holder.claims = vec![(id, number)];
     Some(())
 }
 

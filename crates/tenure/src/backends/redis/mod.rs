@@ -17,6 +17,9 @@
 //!
 //! `?layout=plain` and `?layout=redisson` share locks with other libraries instead, without queue and tokens.
 
+#[cfg(test)]
+mod check;
+mod doctor;
 mod error;
 mod foreign;
 mod inbox;
@@ -115,16 +118,8 @@ impl RedisBackend {
             ear: ear.clone(),
         };
         let route = Route::open(shared).await.map_err(|error| error.in_store(settings.shown.clone()))?;
-        let inner = Inner {
-            route,
-            settings,
-            clock,
-            channel,
-            seen,
-            ear,
-            replicas: AtomicU64::new(0),
-            pages: Mutex::default(),
-        };
+        let inner =
+            Inner { route, settings, clock, channel, seen, ear, replicas: AtomicU64::new(0), pages: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -340,6 +335,11 @@ impl Backend for RedisBackend {
         let (inner, name) = (self.inner.clone(), name.clone());
         Box::pin(async move { inner.confirm(&name, replicas).await })
     }
+
+    fn examine(&self) -> Call<crate::Checkup> {
+        let (settings, clock) = (self.inner.settings.clone(), self.inner.clock.clone());
+        Box::pin(doctor::examine(settings, clock))
+    }
 }
 
 fn one(values: Vec<Value>) -> Value {
@@ -416,7 +416,13 @@ impl Inner {
     }
 
     /// Adds the names of one step of a scan, keeping the first ones; answers where the next step begins.
-    fn take_keys(&self, value: &Value, prefix: &str, after: Option<&Name>, found: &mut BTreeSet<Name>) -> Result<String> {
+    fn take_keys(
+        &self,
+        value: &Value,
+        prefix: &str,
+        after: Option<&Name>,
+        found: &mut BTreeSet<Name>,
+    ) -> Result<String> {
         let odd = || Error::new(ErrorKind::Store, format!("SCAN answered something unexpected: {value:?}"));
         let Value::Array(items) = value else { return Err(odd()) };
         let [cursor, Value::Array(keys)] = items.as_slice() else { return Err(odd()) };
@@ -470,7 +476,7 @@ impl Inner {
                     return Err(Error::new(ErrorKind::Replicas, message).with_certainty(Certainty::NotApplied));
                 }
                 // With the master, more than half of all.
-                (known + 1) / 2
+                known.div_ceil(2)
             }
         };
         let written = match self.settings.topology {
@@ -501,4 +507,3 @@ impl Inner {
 fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
 }
-

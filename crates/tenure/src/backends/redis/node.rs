@@ -214,7 +214,8 @@ impl Node {
 
     /// Connects now, so that a wrong address or password is known at once.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<()> {
-        self.command(redis::cmd("PING")).await.map(drop)
+        let answered = self.command(redis::cmd("PING")).await;
+        answered.map(drop).map_err(|error| error.with_certainty(Certainty::NotApplied))
     }
 
     fn pump(self: &Arc<Self>, lane: &mut Lane) {
@@ -363,7 +364,9 @@ impl Node {
         let value = match answer {
             Ok(Ok(value)) => value,
             Ok(Err(error)) => return fail(jobs, &Failure::of(&error)),
-            Err(_) => return fail(jobs, &unavailable("no answer from Redis").with_certainty(Certainty::Unknown).into()),
+            Err(_) => {
+                return fail(jobs, &unavailable("no answer from Redis").with_certainty(Certainty::Unknown).into());
+            }
         };
         if !matches!(jobs.first(), Some(Job { work: Work::Ops(_), .. })) {
             if let Some(job) = jobs.into_iter().next() {
@@ -377,7 +380,8 @@ impl Node {
         for job in jobs {
             let Work::Ops(ops) = &job.work else { continue };
             let own: Vec<Value> = values.by_ref().take(ops.len()).collect();
-            let reply = if own.len() == ops.len() { Ok(Reply { now: Moment(now), values: own }) } else { Err(odd().into()) };
+            let reply =
+                if own.len() == ops.len() { Ok(Reply { now: Moment(now), values: own }) } else { Err(odd().into()) };
             drop(job.reply.send(reply));
         }
     }

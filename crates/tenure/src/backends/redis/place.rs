@@ -71,7 +71,7 @@ impl Place {
         let opened = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = opened.map_err(|error| refused(&error, &address))?;
         let hello = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
-        self.check(&address, hello).map_err(|error| error.adding(&format!(" at {address}")))?;
+        self.check(&address, hello)?;
         Ok(connection)
     }
 
@@ -94,8 +94,11 @@ impl Place {
     fn check(&self, address: &Address, hello: redis::RedisResult<Value>) -> Result<()> {
         let too_old = |version: &str| {
             let (major, minor) = VERSION_MIN;
-            Error::new(ErrorKind::Store, format!("this Redis is too old ({version}): tenure needs {major}.{minor} or later"))
-                .with_certainty(Certainty::NotApplied)
+            Error::new(
+                ErrorKind::Store,
+                format!("this Redis is too old ({version}): tenure needs {major}.{minor} or later; it is at {address}"),
+            )
+            .with_certainty(Certainty::NotApplied)
         };
         let hello = match hello {
             Ok(hello) => hello,
@@ -110,7 +113,7 @@ impl Place {
         if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < VERSION_MIN {
             return Err(too_old(&version));
         }
-        let invalid = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
+        let invalid = |message: &str| Err(Error::new(ErrorKind::Invalid, format!("{address}: {message}")));
         match (say("mode").as_str(), &self.settings.topology) {
             ("cluster", Topology::Cluster) => {}
             ("cluster", _) => return invalid("this Redis is part of a cluster: write redis+cluster://H1,H2,…"),
@@ -119,7 +122,7 @@ impl Place {
             _ => {}
         }
         if say("role") != "master" {
-            return Err(unavailable("this Redis is a replica: only its master takes locks"));
+            return Err(unavailable(&format!("the Redis at {address} is a replica: only its master takes locks")));
         }
         Ok(())
     }
@@ -143,7 +146,8 @@ pub(super) fn client(settings: &Settings, address: &Address, login: &Login, db: 
         Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
         None => ConnectionAddr::Tcp(host, port),
     };
-    let invalid = |error: redis::RedisError| Error::new(ErrorKind::Invalid, "the TLS settings cannot be used").because(error);
+    let invalid =
+        |error: redis::RedisError| Error::new(ErrorKind::Invalid, "the TLS settings cannot be used").because(error);
     let mut redis_settings = RedisConnectionInfo::default().set_db(db).set_skip_set_lib_name();
     if let Some(user) = &login.user {
         redis_settings = redis_settings.set_username(user);

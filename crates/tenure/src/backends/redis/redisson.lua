@@ -13,7 +13,9 @@ if op == 'show' then
   return {kind, holder, left, now, kind == 'hash' and redis.call('HGET', key, holder) or ''}
 end
 
+-- Redisson counts its holds there; ours is a number of 2^50 and more.
 local ours = holder ~= '' and string.match(holder, ':(%d+)$') == id
+  and tonumber(redis.call('HGET', key, holder)) >= 1125899906842624
 
 if op == 'claim' then
   -- ttl, field, attempt

@@ -23,6 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 const SLOTS: u16 = 16384;
 /// How often a cluster is asked who has which slot, unless something looks wrong.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long one node may take to say it: one that hangs must not keep the others from being asked.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// How often one request follows a cluster's redirections.
 const REDIRECTS_MAX: u32 = 8;
 /// The pause before a request is repeated that met a slot on its way.
@@ -302,7 +304,9 @@ impl Cluster {
             };
             let mut command = redis::cmd("CLUSTER");
             command.arg("SLOTS");
-            match node.command(command).await.and_then(|value| slots(&value, address)) {
+            let answer = timeout(LOOK_MAX, node.command(command)).await;
+            let answer = answer.unwrap_or_else(|_| Err(unavailable(&format!("no answer from Redis at {address}"))));
+            match answer.and_then(|value| slots(&value, address)) {
                 Ok(slots) => {
                     self.take(slots);
                     *looks += 1;
@@ -365,7 +369,8 @@ fn slots(value: &Value, asked: &Address) -> Result<Vec<(u16, u16, Address)>> {
         }
         Some(slots)
     };
-    parse().ok_or_else(|| Error::new(ErrorKind::Store, format!("CLUSTER SLOTS answered something unexpected: {value:?}")))
+    parse()
+        .ok_or_else(|| Error::new(ErrorKind::Store, format!("CLUSTER SLOTS answered something unexpected: {value:?}")))
 }
 
 /// The hash slot of a key: CRC16 (XMODEM) of its tag, or of all of it.

@@ -7,29 +7,34 @@ use redis::{Cmd, Script as Hashed};
 /// A script that the server knows by its digest, or is told in full.
 #[derive(Debug)]
 pub(super) struct Script {
-    text: &'static str,
-    digest: LazyLock<String>,
+    whole: LazyLock<(String, String)>,
+}
+
+/// The line of `native.lua` that stands for `queue.lua`: a function is only made where a call comes by.
+const QUEUE_GOES_HERE: &str = "--@queue";
+
+fn whole(text: String) -> (String, String) {
+    let digest = Hashed::new(&text).get_hash().to_owned();
+    (text, digest)
 }
 
 macro_rules! script {
-    ($name:ident, $file:literal) => {
-        pub(super) static $name: Script = Script {
-            text: include_str!($file),
-            digest: LazyLock::new(|| Hashed::new(include_str!($file)).get_hash().to_owned()),
-        };
+    ($name:ident, $text:expr) => {
+        pub(super) static $name: Script = Script { whole: LazyLock::new(|| whole($text)) };
     };
 }
 
-script!(NATIVE, "native.lua");
-script!(INSPECT, "inspect.lua");
-script!(PLAIN, "plain.lua");
-script!(REDISSON, "redisson.lua");
+script!(NATIVE, include_str!("native.lua").replace(QUEUE_GOES_HERE, include_str!("queue.lua")));
+script!(INSPECT, include_str!("inspect.lua").to_owned());
+script!(PLAIN, include_str!("plain.lua").to_owned());
+script!(REDISSON, include_str!("redisson.lua").to_owned());
 
 impl Script {
     /// The beginning of a call: by digest, or with the text for a server that does not know it.
     pub(super) fn call(&self, in_full: bool) -> Cmd {
+        let (text, digest) = &*self.whole;
         let mut command = redis::cmd(if in_full { "EVAL" } else { "EVALSHA" });
-        command.arg(if in_full { self.text } else { &self.digest });
+        command.arg(if in_full { text } else { digest });
         command
     }
 }

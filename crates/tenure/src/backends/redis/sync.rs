@@ -31,6 +31,8 @@ pub(super) struct Sync {
 #[derive(Default)]
 struct State {
     connection: Option<MultiplexedConnection>,
+    /// How often a connection was left: one that was in use then is not kept.
+    left: u64,
     waiting: Vec<Waiting>,
     running: bool,
 }
@@ -61,7 +63,9 @@ impl Sync {
     }
 
     pub(super) fn leave_connection(&self) {
-        lock(&self.state).connection = None;
+        let mut state = lock(&self.state);
+        state.connection = None;
+        state.left += 1;
     }
 }
 
@@ -72,20 +76,21 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 /// Serves those who wait, all at once, until nobody does.
 async fn run(node: Arc<Node>, state: Arc<Mutex<State>>) {
     loop {
-        let (waiting, connection) = {
+        let (waiting, connection, left) = {
             let mut state = lock(&state);
             if state.waiting.is_empty() {
                 state.running = false;
                 return;
             }
-            (std::mem::take(&mut state.waiting), state.connection.take())
+            (std::mem::take(&mut state.waiting), state.connection.take(), state.left)
         };
         let replicas = waiting.iter().map(|one| one.replicas).max().unwrap_or(0);
         let key = waiting.first().map(|one| one.key.clone()).unwrap_or_default();
         let outcome = ask(&node, connection, replicas, &key).await;
         let answer = match outcome {
             Ok((acknowledged, connection)) => {
-                lock(&state).connection = Some(connection);
+                let mut state = lock(&state);
+                state.connection = Some(connection).filter(|_| state.left == left);
                 Ok(acknowledged)
             }
             Err(error) => Err(error),
@@ -104,7 +109,9 @@ async fn ask(
 ) -> Result<(u64, MultiplexedConnection)> {
     let mut connection = match connection {
         Some(connection) => connection,
-        None => timeout(CONNECT_MAX, node.place.open()).await.unwrap_or_else(|_| Err(unavailable("no answer from Redis")))?,
+        None => timeout(CONNECT_MAX, node.place.open())
+            .await
+            .unwrap_or_else(|_| Err(unavailable("no answer from Redis")))?,
     };
     let mut pipeline = redis::Pipeline::new();
     pipeline.cmd("SET").arg(key).arg(1).arg("PX").arg(KEY_LIVES.as_millis() as u64);

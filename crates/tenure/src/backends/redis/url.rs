@@ -20,7 +20,11 @@ pub(super) struct Address {
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", self.host, self.port) } else { write!(f, "{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -85,7 +89,8 @@ impl std::fmt::Debug for Settings {
 impl Settings {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let shown = redacted(url);
-        let invalid = |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
+        let invalid =
+            |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| invalid("has no host: write it as redis://HOST[:PORT][/DATABASE]".to_owned()))?;
@@ -105,16 +110,21 @@ impl Settings {
             _ => (Topology::Single, path),
         };
         let db = if db.is_empty() { "0" } else { db };
-        let db: i64 = db.parse().ok().filter(|db| *db >= 0).ok_or_else(|| {
-            invalid(format!("names the database {db:?}: it must be a number, 0 if left out"))
-        })?;
+        let db: i64 = db
+            .parse()
+            .ok()
+            .filter(|db| *db >= 0)
+            .ok_or_else(|| invalid(format!("names the database {db:?}: it must be a number, 0 if left out")))?;
         if topology == Topology::Cluster && db != 0 {
             return Err(invalid("names a database: a cluster has only database 0".to_owned()));
         }
         let port = if matches!(topology, Topology::Sentinel { .. }) { SENTINEL_PORT } else { PORT };
         let addresses: Vec<Address> = hosts
             .split(',')
-            .map(|host| address(host, port).ok_or_else(|| invalid(format!("has the bad address {host:?}: expected HOST[:PORT]"))))
+            .map(|host| {
+                address(host, port)
+                    .ok_or_else(|| invalid(format!("has the bad address {host:?}: expected HOST[:PORT]")))
+            })
             .collect::<Result<_>>()?;
         if topology == Topology::Single && addresses.len() > 1 {
             return Err(invalid(
@@ -150,7 +160,11 @@ impl Settings {
                         "native" => Layout::Native,
                         "plain" => Layout::Plain,
                         "redisson" => Layout::Redisson,
-                        _ => return Err(invalid(format!("asks for the layout {value:?}: it is native, plain or redisson"))),
+                        _ => {
+                            return Err(invalid(format!(
+                                "asks for the layout {value:?}: it is native, plain or redisson"
+                            )));
+                        }
                     }
                 }
                 "tls" => {
@@ -180,7 +194,9 @@ impl Settings {
             return Ok(());
         }
         let read = |what: &str, path: &String| {
-            fs::read(path).map_err(|error| invalid(format!("names the {what} file {path:?}, which cannot be read")).because(error))
+            fs::read(path).map_err(|error| {
+                invalid(format!("names the {what} file {path:?}, which cannot be read")).because(error)
+            })
         };
         let client_tls = match (&cert, &key) {
             (Some(cert), Some(key)) => {

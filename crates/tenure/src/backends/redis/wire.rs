@@ -360,12 +360,16 @@ fn parse_queue(value: &Value) -> Option<(Moment, Queue)> {
         }
         Some(b'q') => {
             let [Value::Array(fields), Value::Array(order), Value::Array(expiry)] = rest else { return None };
+            // As many words as the script writes, the last of them a label.
+            nth_space(record, 15)?;
             parse_claims(&mut queue, fields, order, expiry)?;
             queue.last = Token(record.split(' ').nth(1)?.parse().ok()?);
             queue.last_number = queue.last.0;
         }
         Some(b'f') => queue.last = Token(record.get(1..)?.parse().ok()?),
-        _ => {}
+        // No key, says PTTL; an empty one is nobody's.
+        None if *left == Value::Int(-2) => {}
+        _ => return None,
     }
     Some((now, queue))
 }

@@ -132,7 +132,8 @@ impl Worker {
             let mut answers = Vec::with_capacity(ops.len());
             for (name, op) in ops {
                 let queue = rows.load(name)?;
-                let applied = apply_reaching(queue, op.clone(), now, floor, |claim| news.hears(&self.post, &claim.inbox));
+                let applied =
+                    apply_reaching(queue, op.clone(), now, floor, |claim| news.hears(&self.post, &claim.inbox));
                 news.note(&applied, op);
                 answers.push(applied.outcome);
             }

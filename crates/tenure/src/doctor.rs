@@ -1,0 +1,92 @@
+//! What a look at a store found: plain facts, and what makes locks unsafe or slow there.
+
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+/// How much a [`Finding`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Severity {
+    /// Locks can be lost, or refused, as it is.
+    Problem,
+    /// It works; it could be safer or quicker.
+    Advice,
+}
+
+/// One thing to change about a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was found.
+    pub what: String,
+    /// Why it matters for locks.
+    pub why: String,
+    /// What to do about it: a command where one does it.
+    pub fix: String,
+}
+
+/// The state of a store, as one who keeps locks in it sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Checkup {
+    /// What was seen, in the order it was looked at. An object in JSON.
+    #[serde(serialize_with = "as_object")]
+    pub facts: Vec<(String, String)>,
+    /// What to change.
+    pub findings: Vec<Finding>,
+}
+
+impl Checkup {
+    /// Adds a fact.
+    pub fn fact(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.facts.push((name.into(), value.into()));
+    }
+
+    /// Adds what makes locks unsafe.
+    pub fn problem(&mut self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) {
+        self.find(Severity::Problem, what.into(), why.into(), fix.into());
+    }
+
+    /// Adds what could be better.
+    pub fn advice(&mut self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) {
+        self.find(Severity::Advice, what.into(), why.into(), fix.into());
+    }
+
+    /// Adds everything another look found.
+    pub fn add(&mut self, other: Self) {
+        self.facts.extend(other.facts);
+        self.findings.extend(other.findings);
+    }
+
+    fn find(&mut self, severity: Severity, what: String, why: String, fix: String) {
+        self.findings.push(Finding { severity, what, why, fix });
+    }
+}
+
+fn as_object<S: Serializer>(facts: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut object = serializer.serialize_map(Some(facts.len()))?;
+    for (name, value) in facts {
+        object.serialize_entry(name, value)?;
+    }
+    object.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_an_object_and_findings_an_array() {
+        let mut checkup = Checkup::default();
+        checkup.fact("version", "7.0");
+        checkup.problem("it evicts", "locks vanish", "stop it");
+        let json = serde_json::to_string(&checkup).unwrap();
+        assert_eq!(
+            json,
+            r#"{"facts":{"version":"7.0"},"findings":[{"severity":"problem","what":"it evicts","why":"locks vanish","fix":"stop it"}]}"#
+        );
+    }
+}

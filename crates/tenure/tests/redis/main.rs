@@ -1,0 +1,10 @@
+//! Redis: what is special about a server that restarts, hangs, refuses and forgets.
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
+
+mod faults;
+mod handover;
+mod oldest;
+mod relay;
+mod support;
+mod wire;

@@ -1,0 +1,24 @@
+//! The oldest server that is supported: most of these tests once more, over it.
+
+use std::process::Command;
+
+use crate::support::{PROGRAM, old_server};
+
+/// Not among them: what needs a setting that it has not (loading), and who is let in (rules for channels differ).
+const TESTS: [&str; 5] = ["faults::garbage::", "faults::network::", "faults::refusals::", "handover::", "wire::"];
+
+#[test]
+fn the_oldest_server_passes_the_same_tests() {
+    let program = old_server("6.2");
+    let version = Command::new(&program).arg("--version").output().unwrap();
+    assert!(String::from_utf8_lossy(&version.stdout).contains("v=6.2."), "{version:?}");
+    let again = Command::new(std::env::current_exe().unwrap())
+        .args(["--test-threads", "2"])
+        .args(TESTS)
+        .env(PROGRAM, &program)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success(), "{said}");
+    assert!(said.contains("a_pair_costs_two_commands ... ok"), "{said}");
+}
