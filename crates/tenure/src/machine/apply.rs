@@ -197,7 +197,6 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
     if !at_once && !request.queue {
         return Outcome::Busy(place(queue, queue.claims.len(), now));
     }
-    queue.marks.retain(|mark| mark.claim != request.id);
     let index = if re_entered.is_some() { holders } else { queue.claims.len() };
     let id = request.id;
     append(queue, index, request, now, floor);
@@ -231,6 +230,8 @@ fn presume_holder(queue: &mut Queue, request: &ClaimRequest, now: Moment, floor:
         within: Vec::new(),
         reenter: None,
         solo: true,
+        strict: false,
+        attempt: 0,
         ..request.clone()
     };
     append(queue, 0, ghost, now, floor);
@@ -295,6 +296,8 @@ fn append(queue: &mut Queue, index: usize, request: ClaimRequest, now: Moment, f
         // Most names have one claim at a time.
         queue.claims.reserve_exact(1);
     }
+    // Used again after a break: what is told of the id from now on is about this claim.
+    queue.marks.retain(|mark| mark.claim != request.id);
     let number = queue.last_number.saturating_add(1).max(floor);
     queue.last_number = number;
     let expires = now + request.ttl;

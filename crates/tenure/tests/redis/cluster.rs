@@ -75,7 +75,8 @@ async fn names_are_spread_over_all_masters_and_listed_together() {
     for number in 0..30 {
         held.push(a.lock(format!("spread/{number:02}")).ttl(LONG).acquire().await.unwrap());
     }
-    let used: BTreeSet<u16> = held.iter().map(|guard| cluster.master_of(&record(guard.name().as_str())).port()).collect();
+    let used: BTreeSet<u16> =
+        held.iter().map(|guard| cluster.master_of(&record(guard.name().as_str())).port()).collect();
     assert_eq!(used.len(), 3);
     for guard in &held {
         let key = record(guard.name().as_str());
@@ -93,7 +94,7 @@ async fn names_are_spread_over_all_masters_and_listed_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_heard_once_whichever_master_has_the_name() {
+async fn grants_are_told_whichever_master_has_the_name() {
     let cluster = shared::cluster();
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
     for master in masters(cluster) {
@@ -264,7 +265,9 @@ async fn half_way(with_waiter: bool, moved: &[usize]) {
     }
     let met = soon("a renewal is answered or refused", async {
         until("the clients have asked", async || {
-            [moving.from, moving.to].iter().all(|node| node.cli(&["pubsub", "channels", "tenure:inbox:*"]).lines().count() == 3)
+            [moving.from, moving.to]
+                .iter()
+                .all(|node| node.cli(&["pubsub", "channels", "tenure:inbox:*"]).lines().count() == 3)
         })
         .await;
         tokio::time::timeout(Duration::from_millis(700), held.lost()).await
@@ -344,7 +347,8 @@ async fn a_counter_under_a_lock_counts_right_while_its_slot_moves() {
     const CLIENTS: usize = 4;
     let cluster = Cluster::start();
     let counter = Arc::new(Mutex::new((0_u64, Tokens::default())));
-    let (inside, stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let (inside, stop, done) =
+        (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let mut tasks = Vec::new();
     for number in 0..CLIENTS {
         let tenure = connect(cluster.url()).await;
@@ -408,7 +412,8 @@ async fn a_master_that_gets_its_first_slots_is_used_at_once() {
     new.cli(&["cluster", "meet", "127.0.0.1", known.rsplit(':').next().unwrap()]);
     let says = |node: &Redis, what: &str| node.cli(&["cluster", "info"]).lines().any(|line| line.trim_end() == what);
     wait_until("all know the new node", || {
-        says(&new, "cluster_state:ok") && cluster.nodes().iter().chain([&new]).all(|node| says(node, "cluster_known_nodes:7"))
+        says(&new, "cluster_state:ok")
+            && cluster.nodes().iter().chain([&new]).all(|node| says(node, "cluster_known_nodes:7"))
     });
     let moving = Move::of(&cluster, "x");
     let moving = Move { to: &new, ..moving };

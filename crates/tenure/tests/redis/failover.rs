@@ -159,7 +159,7 @@ impl Pair {
     async fn survive(&mut self, fault: impl FnOnce(&Sentinel)) {
         let held = soon("a grant", self.a.lock("kept").ttl(LONG).acquire()).await.unwrap();
         let token = self.tokens.next(&held);
-        let mut waiting = acquire(&self.b, "kept", LONG);
+        let waiting = acquire(&self.b, "kept", LONG);
         until_waiting(&self.a, "kept", 1).await;
         wait_until_copied(&self.sentinel, &["kept"]);
         let old = self.sentinel.master().port();
@@ -178,7 +178,7 @@ impl Pair {
         assert_eq!(master.cli(&["exists", &record("new")]), "1", "it is on the new master");
         fresh.release().await.unwrap();
 
-        assert!(soon_pending(&mut waiting), "granted beside the holder");
+        assert!(!waiting.is_finished(), "granted beside the holder");
         held.release().await.unwrap();
         let next = granted("the waiter's turn", waiting).await;
         self.tokens.next(&next);
@@ -190,10 +190,6 @@ impl Pair {
         let master = self.sentinel.master();
         end([self.a, self.b], &[master]).await;
     }
-}
-
-fn soon_pending(waiting: &mut tokio::task::JoinHandle<tenure::Result<Guard>>) -> bool {
-    !waiting.is_finished()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -282,8 +278,8 @@ async fn the_last_sentinel_is_enough_to_find_the_master() {
     end([a, b, late], &[master]).await;
 }
 
-/// Acquires what no replica will have, and kills the master.
-async fn lose(sentinel: &Sentinel, work: impl AsyncFnOnce()) {
+/// Does what no replica will hear of, and kills the master.
+pub(crate) async fn lose(sentinel: &Sentinel, work: impl AsyncFnOnce()) {
     let replicas = sentinel.replicas();
     let old = sentinel.master();
     for replica in &replicas {
@@ -352,12 +348,12 @@ async fn a_lock_that_waits_for_all_replicas_is_refused_instead_of_lost() {
     let sentinel = Sentinel::start();
     let a = connect(sentinel.url()).await;
     let mut tokens = Tokens::default();
-    let lock = a.lock("x").ttl(LONG).min_replicas(2);
-    let first = soon("a grant", lock.acquire()).await.unwrap();
+    let lock = || a.lock("x").ttl(LONG).min_replicas(2);
+    let first = soon("a grant", lock().acquire()).await.unwrap();
     tokens.next(&first);
     first.release().await.unwrap();
     lose(&sentinel, async || {
-        let refused = soon("an answer", lock.acquire()).await.unwrap_err();
+        let refused = soon("an answer", lock().acquire()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Replicas, "{refused}");
     })
     .await;

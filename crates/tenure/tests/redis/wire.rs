@@ -118,7 +118,7 @@ async fn a_lock_that_eight_clients_want_costs_three_commands_for_each_acquisitio
             }
         })
     });
-    for task in join_all(tasks).await {
+    for task in patiently("all pairs", join_all(tasks)).await {
         task.unwrap();
     }
     let commands = monitor.commands();
@@ -143,7 +143,7 @@ async fn what_many_tasks_ask_at_once_shares_commands() {
             }
         })
     });
-    for task in join_all(tasks).await {
+    for task in patiently("all pairs", join_all(tasks)).await {
         task.unwrap();
     }
     let commands = monitor.commands();

@@ -129,8 +129,7 @@ impl RedisBackend {
 
     /// One operation on one name: its value and the server's time.
     fn op(&self, op: Op, fresh: bool) -> impl Future<Output = Result<(Moment, Value)>> + Send + use<> {
-        let key = op.key.clone();
-        let call = self.inner.route.call(&key, Work::Ops(vec![op]), fresh);
+        let call = self.inner.route.call_op(op, fresh);
         async move {
             let reply = call.await?;
             let value = reply.values.into_iter().next().unwrap_or(Value::Nil);

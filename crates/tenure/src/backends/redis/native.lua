@@ -76,7 +76,7 @@ while arg <= total do
     if per_server then
       -- What is most likely given next is written at once, and what was there is read by the same command.
       written = above + 1
-      local before = pcall('SET', KEYS[1], format('%.0f', written), 'PX', 86400000, 'GET')
+      local before = pcall('SET', KEYS[1], written == now and now_text or format('%.0f', written), 'PX', 86400000, 'GET')
       if type(before) == 'table' then
         -- Refused: out of memory, or worse.
         written = 0
@@ -91,7 +91,7 @@ while arg <= total do
     -- claim of one token, that waits or not: "1" id ttl(8), ttl, client
     if not token then
       token = (last > above and last or above) + 1
-      local text = format('%.0f', token)
+      local text = token == now and now_text or format('%.0f', token)
       after_ttl = text .. ' ' .. text .. ' ' .. text .. ' ' .. now_text .. ' '
     end
     local done = pcall('SET', key, id .. after_ttl .. client, 'NX', 'PX', third)

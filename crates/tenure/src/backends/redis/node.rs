@@ -341,13 +341,20 @@ impl Node {
 
     fn batch(&self, jobs: &[Job], in_full: bool) -> Cmd {
         let ops = || jobs.iter().flat_map(|job| if let Work::Ops(ops) = &job.work { ops.as_slice() } else { &[] });
-        let mut command = NATIVE.call(in_full);
-        command.arg(ops().count() + usize::from(self.per_server));
+        let (mut count, mut args, mut bytes) = (0, 0, 0);
+        for op in ops() {
+            let (more, size) = op.size();
+            count += 1;
+            args += more;
+            bytes += size;
+        }
+        let mut command = NATIVE.call_sized(in_full, 4 + count + args, bytes);
+        command.arg(count + usize::from(self.per_server));
         if self.per_server {
             command.arg(LAST_KEY);
         }
         for op in ops() {
-            command.arg(&op.key);
+            command.arg(op.key());
         }
         command.arg(u8::from(self.per_server)).arg(self.seen.load(Ordering::Acquire));
         for op in ops() {
@@ -426,7 +433,9 @@ impl Lane {
             batch.push(job);
         }
         // Releases first: what is claimed in the same call may then share a token, and finds more names free.
-        batch.sort_by_key(|job| !job.only_releases());
+        if batch.len() > 1 {
+            batch.sort_by_key(|job| !job.only_releases());
+        }
         batch
     }
 }

@@ -203,6 +203,11 @@ end
 
 -- `at_once` if it is granted in the same breath.
 local function append(queue, claim, expires, at_once)
+  -- Used again after a break: what is told of it from now on is about this one.
+  if queue.marks > 0 and call('HDEL', queue.claims, 'm' .. claim.id) == 1 then
+    call('ZREM', queue.expiry, 'm' .. claim.id)
+    queue.marks = queue.marks - 1
+  end
   claim.number = beyond(queue.last)
   queue.last = claim.number
   claim.appended = now_text
@@ -485,10 +490,6 @@ local function claim(queue, id, ttl, wait, client, reenter, presumed)
   local at_once = outer or (queue.waiters == 0 and fits(queue, asked))
   if not at_once and wait == 'n' then
     return {'y', place(queue, queue.holders + queue.waiters)}
-  end
-  if queue.marks > 0 and call('HDEL', queue.claims, 'm' .. id) == 1 then
-    call('ZREM', queue.expiry, 'm' .. id)
-    queue.marks = queue.marks - 1
   end
   append(queue, asked, expires_of(asked), at_once)
   if outer then

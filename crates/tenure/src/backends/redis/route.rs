@@ -16,7 +16,7 @@ use super::node::{Failure, Node, Redirect, Reply, Work, unavailable};
 use super::place::{Place, client, sentinel_command};
 use super::sync::Sync;
 use super::url::{Address, Settings, Topology};
-use super::wire;
+use super::wire::{self, Op};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -110,6 +110,12 @@ impl Route {
             Self::One { member, .. } => vec![member.clone()],
             Self::Cluster { cluster, .. } => cluster.map().members.values().cloned().collect(),
         }
+    }
+
+    /// Sends one operation to the server that has its name.
+    pub(super) fn call_op(&self, op: Op, fresh: bool) -> impl Future<Output = Result<Reply>> + Send + use<> {
+        let key = if let Self::Cluster { .. } = self { op.key().to_owned() } else { String::new() };
+        self.call(&key, Work::Ops(vec![op]), fresh)
     }
 
     /// Sends work about one key to the server that has it. It is on its way when this returns.

@@ -32,8 +32,14 @@ script!(REDISSON, include_str!("redisson.lua").to_owned());
 impl Script {
     /// The beginning of a call: by digest, or with the text for a server that does not know it.
     pub(super) fn call(&self, in_full: bool) -> Cmd {
+        self.call_sized(in_full, 8, 256)
+    }
+
+    /// The same for a call with so many more arguments, of about so many bytes.
+    pub(super) fn call_sized(&self, in_full: bool, args: usize, bytes: usize) -> Cmd {
         let (text, digest) = &*self.whole;
-        let mut command = redis::cmd(if in_full { "EVAL" } else { "EVALSHA" });
+        let mut command = Cmd::with_capacity(args + 2, bytes + 64);
+        command.arg(if in_full { "EVAL" } else { "EVALSHA" });
         command.arg(if in_full { text } else { digest });
         command
     }

@@ -2,7 +2,7 @@
 //!
 //! `native.lua` says the same from its side.
 
-use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,24 @@ use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 
-/// One operation: the key of its name, and what the script is told.
+/// How many arguments an operation has at most.
+const ARGS_MAX: usize = 8;
+
+/// One operation: the key of its name, and what the script is told. All in one text, since there are many of them.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
-    pub(super) key: String,
-    args: Vec<Cow<'static, str>>,
+    text: String,
+    key_end: usize,
+    ends: [usize; ARGS_MAX],
+    count: usize,
+}
+
+/// Writes one argument. Writing to a string cannot fail.
+macro_rules! put {
+    ($op:ident, $($what:tt)*) => {{
+        let _ = write!($op.text, $($what)*);
+        $op.cut();
+    }};
 }
 
 /// The key of a name's record. The colon keeps the hash tag from being empty, whatever the name.
@@ -46,101 +59,132 @@ fn millis(ttl: Duration) -> u128 {
 }
 
 impl Op {
+    fn new(name: &Name, size: usize) -> Self {
+        let mut text = String::with_capacity(KEY_PREFIX.len() + name.as_str().len() + 1 + size);
+        text.push_str(KEY_PREFIX);
+        text.push_str(name.as_str());
+        text.push('}');
+        Self { key_end: text.len(), text, ends: [0; ARGS_MAX], count: 0 }
+    }
+
+    /// Ends an argument.
+    fn cut(&mut self) {
+        if let Some(end) = self.ends.get_mut(self.count) {
+            *end = self.text.len();
+            self.count += 1;
+        }
+    }
+
     pub(super) fn claim(name: &Name, request: &ClaimRequest, inbox: &str) -> Self {
+        let mut op = Self::new(name, 192);
         let ttl = millis(request.ttl);
-        let plain = request.reenter.is_none() && request.presumed.is_zero() && request.block <= 1;
-        let args = if plain {
-            vec![
-                if request.queue { "C" } else { "T" }.into(),
-                format!("1{}{ttl:08}", request.id).into(),
-                ttl.to_string().into(),
-                client(request, inbox).into(),
-            ]
-        } else {
-            vec![
-                "c".into(),
-                request.id.to_string().into(),
-                ttl.to_string().into(),
-                request.block.max(1).to_string().into(),
-                if request.queue { "q" } else { "n" }.into(),
-                client(request, inbox).into(),
-                request.reenter.map_or_else(String::new, |token| token.0.to_string()).into(),
-                millis(request.presumed).to_string().into(),
-            ]
-        };
-        Self { key: key(name), args }
+        if request.reenter.is_none() && request.presumed.is_zero() && request.block <= 1 {
+            put!(op, "{}", if request.queue { 'C' } else { 'T' });
+            put!(op, "1{:016x}{ttl:08}", request.id.0);
+            put!(op, "{ttl}");
+            op.client(request, inbox);
+            return op;
+        }
+        put!(op, "c");
+        put!(op, "{}", request.id);
+        put!(op, "{ttl}");
+        put!(op, "{}", request.block.max(1));
+        put!(op, "{}", if request.queue { 'q' } else { 'n' });
+        op.client(request, inbox);
+        match request.reenter {
+            Some(token) => put!(op, "{}", token.0),
+            None => op.cut(),
+        }
+        put!(op, "{}", millis(request.presumed));
+        op
     }
 
     pub(super) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
+        let mut op = Self::new(name, 48);
         let ttl = millis(ttl);
-        Self { key: key(name), args: vec!["r".into(), format!("1{id}{ttl:08}").into(), ttl.to_string().into()] }
+        put!(op, "r");
+        put!(op, "1{:016x}{ttl:08}", id.0);
+        put!(op, "{ttl}");
+        op
     }
 
     pub(super) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
-        let number = number.map_or_else(String::new, |number| number.to_string());
-        Self { key: key(name), args: vec!["d".into(), format!("1{id}").into(), number.into()] }
+        let mut op = Self::new(name, 48);
+        put!(op, "d");
+        put!(op, "1{:016x}", id.0);
+        match number {
+            Some(number) => put!(op, "{number}"),
+            None => op.cut(),
+        }
+        op
     }
 
     pub(super) fn next_block(name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest, inbox: &str) -> Self {
-        let args = vec![
-            "n".into(),
-            id.to_string().into(),
-            block_end.0.to_string().into(),
-            next.id.to_string().into(),
-            millis(next.ttl).to_string().into(),
-            client(next, inbox).into(),
-        ];
-        Self { key: key(name), args }
+        let mut op = Self::new(name, 224);
+        put!(op, "n");
+        put!(op, "{id}");
+        put!(op, "{}", block_end.0);
+        put!(op, "{}", next.id);
+        put!(op, "{}", millis(next.ttl));
+        op.client(next, inbox);
+        op
     }
 
     pub(super) fn break_holders(name: &Name, owner: Option<&Owner>, by: &str, reason: &str) -> Self {
-        let owner = owner.map_or_else(String::new, ToString::to_string);
-        Self { key: key(name), args: vec!["k".into(), owner.into(), by.to_owned().into(), reason.to_owned().into()] }
+        let mut op = Self::new(name, 160 + by.len() + reason.len());
+        put!(op, "k");
+        match owner {
+            Some(owner) => put!(op, "{owner}"),
+            None => op.cut(),
+        }
+        put!(op, "{by}");
+        put!(op, "{reason}");
+        op
+    }
+
+    /// The part of a claim that only clients write.
+    fn client(&mut self, request: &ClaimRequest, inbox: &str) {
+        let flags = match (request.strict, request.solo) {
+            (false, false) => "-",
+            (true, false) => "s",
+            (false, true) => "o",
+            (true, true) => "so",
+        };
+        let _ = write!(self.text, "{} ", request.owner);
+        let _ = match request.shape {
+            Shape::Exclusive => write!(self.text, "x"),
+            Shape::Shared => write!(self.text, "s"),
+            Shape::Permits { units, of } => write!(self.text, "p{units}/{of}"),
+        };
+        let (block, within) = (request.block.max(1), request.within.len());
+        let _ = write!(self.text, " {block} {flags} {} {inbox} {within}", request.attempt);
+        for owner in &request.within {
+            let _ = write!(self.text, " {owner}");
+        }
+        self.text.push(' ');
+        self.text.push_str(&request.label);
+        self.cut();
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.text[..self.key_end]
     }
 
     pub(super) fn is_release(&self) -> bool {
-        self.args.first().is_some_and(|op| op == "d")
+        self.text.as_bytes().get(self.key_end) == Some(&b'd')
+    }
+
+    /// How many arguments it has, and how many bytes they and the key take.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.count, self.text.len())
     }
 
     pub(super) fn write_args(&self, command: &mut Cmd) {
-        for arg in &self.args {
-            command.arg(&**arg);
+        let mut from = self.key_end;
+        for end in self.ends.iter().take(self.count) {
+            command.arg(&self.text[from..*end]);
+            from = *end;
         }
-    }
-}
-
-/// The part of a claim that only clients write.
-fn client(request: &ClaimRequest, inbox: &str) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(128);
-    let shape = shape_text(request.shape);
-    let flags = match (request.strict, request.solo) {
-        (false, false) => "-",
-        (true, false) => "s",
-        (false, true) => "o",
-        (true, true) => "so",
-    };
-    // Writing to a string cannot fail.
-    let _ = write!(
-        text,
-        "{} {shape} {} {flags} {} {inbox} {}",
-        request.owner,
-        request.block.max(1),
-        request.attempt,
-        request.within.len()
-    );
-    for owner in &request.within {
-        let _ = write!(text, " {owner}");
-    }
-    let _ = write!(text, " {}", request.label);
-    text
-}
-
-fn shape_text(shape: Shape) -> String {
-    match shape {
-        Shape::Exclusive => "x".to_owned(),
-        Shape::Shared => "s".to_owned(),
-        Shape::Permits { units, of } => format!("p{units}/{of}"),
     }
 }
 

@@ -70,9 +70,10 @@ async fn waiters_of_a_flushed_server_wait_until_the_forgotten_lease_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_though_the_server_forgot_them() {
     let server = Server::start();
-    let client = server.client().await;
     let mut last = None;
     for round in 0..6 {
+        // A new one: a client remembers what it has seen.
+        let client = server.client().await;
         let guard = patiently("the grant", client.lock("x").acquire()).await.unwrap();
         assert!(guard.token() > last, "{:?} after {last:?}", guard.token());
         last = guard.token();

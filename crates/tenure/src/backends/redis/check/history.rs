@@ -139,20 +139,8 @@ impl History {
             },
             _ => self.renew(),
         };
-        let op = if self.keeps_a_mark(&op) { self.renew() } else { op };
         self.sent.push(op.clone());
         op
-    }
-
-    /// Whether it appends a claim beside the mark of one with the same id. Should that one be broken as well, the
-    /// machine has two marks for it and the script one; no client asks so.
-    fn keeps_a_mark(&self, op: &Op) -> bool {
-        let appended = match op {
-            Op::NextBlock { next, .. } => next.id,
-            Op::Claim(request) if !request.presumed.is_zero() => ClaimId(request.id.0 >> 24 | 0xffff_ff00_0000_0000),
-            _ => return false,
-        };
-        self.queue.marks.iter().any(|mark| mark.claim == appended)
     }
 
     fn session(&mut self) -> Owner {

@@ -194,7 +194,7 @@ impl Lane {
             command.arg(LAST_KEY);
         }
         for op in &ops {
-            command.arg(&op.key);
+            command.arg(op.key());
         }
         let seen = if self.form.ahead && rand::random_ratio(1, 20) { wall() + AHEAD } else { 0 };
         command.arg(u8::from(self.form.per_server)).arg(seen);
