@@ -125,14 +125,23 @@ async fn a_server_that_forgot_its_scripts_is_told_them_again() {
     guard.release().await.unwrap();
 }
 
+/// Ends what goes on beside a test, also if that fails: else its runtime would wait for it.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Pairs of eight clients on one name, and of each on its own, while something is done to the server.
 async fn pairs_while(server: &Server, mut disturb: impl FnMut() + Send + 'static) -> usize {
     let mut clients = Vec::new();
     for _ in 0..8 {
         clients.push(server.client().await);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = stop.clone();
+    let stop = Stop(Arc::new(AtomicBool::new(false)));
+    let stopped = stop.0.clone();
     let disturbing = tokio::task::spawn_blocking(move || {
         let mut rounds = 0;
         while !stopped.load(Ordering::SeqCst) {
@@ -158,7 +167,7 @@ async fn pairs_while(server: &Server, mut disturb: impl FnMut() + Send + 'static
     for task in tasks {
         patiently("all pairs", task).await.unwrap();
     }
-    stop.store(true, Ordering::SeqCst);
+    drop(stop);
     disturbing.await.unwrap()
 }
 
