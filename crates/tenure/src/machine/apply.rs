@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::claim::{BreakMark, Claim, Grant, Queue, SKIPS_MAX, Shape};
+use super::claim::{BreakMark, Claim, Grant, Queue, SKIP_WINDOW, SKIPS_MAX, Shape};
 use super::op::{Applied, ClaimRequest, Granted, Op, Outcome, Place, Refusal, Standing};
 use crate::clock::Moment;
 use crate::owner::{ClaimId, Owner};
@@ -79,8 +79,8 @@ impl<H: FnMut(&Claim) -> bool> Turn<H> {
                 break;
             }
             // Each time round here raises one claim's `skipped`, which is bounded.
-            if let Some(behind) = self.reachable_behind(queue, holders) {
-                move_behind(queue, holders, behind);
+            if let Some((deaf, behind)) = self.deaf_front(queue, holders) {
+                move_behind(queue, holders, deaf, behind);
                 continue;
             }
             let grant = new_grant(queue, holders, self.now, self.floor);
@@ -90,20 +90,29 @@ impl<H: FnMut(&Claim) -> bool> Turn<H> {
         }
     }
 
-    /// Where the next waiter stands that hears, if the one at `head` does not and may be passed over.
-    fn reachable_behind(&mut self, queue: &Queue, head: usize) -> Option<usize> {
-        let claim = queue.claims.get(head)?;
-        if claim.strict || claim.skipped >= SKIPS_MAX || (self.hears)(claim) {
-            return None;
+    /// How many waiters from `head` on nobody hears and may be passed over, and where the first behind them stands
+    /// that is heard. None if the head is not to be passed over.
+    fn deaf_front(&mut self, queue: &Queue, head: usize) -> Option<(usize, usize)> {
+        let window = || queue.claims.iter().enumerate().skip(head).take(SKIP_WINDOW);
+        let mut deaf = 0;
+        for (_, claim) in window() {
+            if claim.strict || claim.skipped >= SKIPS_MAX || (self.hears)(claim) {
+                break;
+            }
+            deaf += 1;
         }
-        (head + 1..queue.claims.len()).find(|index| queue.claims.get(*index).is_some_and(&mut self.hears))
+        let (behind, _) = window().skip(deaf).find(|(_, claim)| (self.hears)(claim))?;
+        (deaf > 0).then_some((deaf, behind))
     }
 }
 
-fn move_behind(queue: &mut Queue, from: usize, to: usize) {
-    if let Some(mut claim) = queue.claims.remove(from) {
-        claim.skipped += 1;
-        queue.claims.insert(to, claim);
+/// Moves `count` claims from `from` on behind the one at `to`, in order.
+fn move_behind(queue: &mut Queue, from: usize, count: usize, to: usize) {
+    for _ in 0..count {
+        if let Some(mut claim) = queue.claims.remove(from) {
+            claim.skipped += 1;
+            queue.claims.insert(to, claim);
+        }
     }
 }
 
@@ -420,7 +429,7 @@ fn skip(queue: &mut Queue, id: ClaimId, behind: ClaimId) -> Outcome {
     if from >= to || !skippable || !waits(from) || !waits(to) {
         return Outcome::Gone;
     }
-    move_behind(queue, from, to);
+    move_behind(queue, from, 1, to);
     Outcome::Done
 }
 

@@ -14,6 +14,9 @@ use crate::token::Token;
 /// How often a head of the queue that nobody hears may be passed over.
 pub const SKIPS_MAX: u8 = 3;
 
+/// How many waiters are looked at for one that is heard. The dead among them are gone one ttl later anyway.
+pub(crate) const SKIP_WINDOW: usize = 128;
+
 /// How much of a name a claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {

@@ -274,7 +274,8 @@ async fn half_way(with_waiter: bool, moved: &[usize]) {
     })
     .await;
     assert!(met.is_err(), "lost while its name moved: {met:?}");
-    for early in waiting.iter_mut().chain([&mut late]).filter(|waiting| waiting.is_finished()) {
+    let early = waiting.iter_mut().chain([&mut late]).find(|waiting| waiting.is_finished());
+    if let Some(early) = early {
         panic!("granted beside the holder, or failed: {:?}", early.await.unwrap().map(|guard| guard.token()));
     }
     moving.finish();
@@ -446,7 +447,7 @@ async fn names_without_a_master_are_out_of_reach_and_the_others_go_on() {
     assert_eq!(out.kind(), ErrorKind::Unavailable, "{out}");
     let alive: Vec<&Redis> = cluster.nodes().iter().filter(|node| node.answers()).collect();
     let failed = |node: &&Redis| node.cli(&["cluster", "nodes"]).matches("master,fail ").count() == 1;
-    wait_until("the others know", || alive.iter().all(|node| failed(node)));
+    wait_until("the others know", || alive.iter().all(failed));
     for _ in 0..3 {
         let out = soon("an answer", a.lock(&gone).try_acquire()).await.unwrap_err();
         assert_eq!(out.kind(), ErrorKind::Unavailable, "{out}");

@@ -235,13 +235,16 @@ local function take(queue, count)
   return token, token + count - 1
 end
 
-local function taken(queue, token, block_end)
+-- A block is remembered with its name, lest many of them push all tokens ahead of the clock; unless the clock will
+-- not have passed it when the name may be forgotten.
+local function given(block_end, ttl, with_name)
+  if per_server and block_end > last and (not with_name or block_end > now + ttl * 1000) then last = block_end end
+end
+
+local function taken(queue, token, block_end, ttl)
   queue.last = block_end
-  if block_end > token then
-    queue.blocks = true
-  elseif per_server and token > last then
-    last = token
-  end
+  if block_end > token then queue.blocks = true end
+  given(block_end, ttl, block_end > token)
 end
 
 -- A waiting claim holds from now on; it stands behind the other holders.
@@ -278,15 +281,24 @@ local function fits(queue, claim)
   return not claim.solo and re_entered(queue, claim.owner, claim.kind) ~= nil
 end
 
--- The first waiter behind the head that hears.
-local function reachable_behind_head(queue)
-  local from = queue.holders + 1
-  while from < queue.holders + queue.waiters do
-    for _, id in ipairs(call('ZRANGE', queue.order, from, from + 99)) do
-      if hears(get(queue, id)) then return id end
+-- How many waiters are looked at for one that hears: the dead among them are gone one ttl later anyway.
+local WINDOW = 128
+
+-- The waiters at the front that nobody hears and that may be passed over, and the first behind them that is heard.
+local function deaf_front(queue)
+  local ids = call('ZRANGE', queue.order, queue.holders, queue.holders + WINDOW - 1)
+  local texts = call('HMGET', queue.claims, unpack(ids))
+  local deaf, at_front = {}, true
+  for index, id in ipairs(ids) do
+    local waiter = claim_of(id, texts[index])
+    if at_front and not waiter.strict and waiter.skipped < 3 and not hears(waiter) then
+      deaf[#deaf + 1] = waiter
+    else
+      at_front = false
+      if hears(waiter) then return deaf, id end
     end
-    from = from + 100
   end
+  return deaf, nil
 end
 
 local function renumber(queue)
@@ -297,26 +309,28 @@ local function renumber(queue)
   end
 end
 
-local function move_behind(queue, claim, behind)
+-- Moves claims behind another, in order.
+local function move_behind(queue, claims, behind)
+  local rank = call('ZRANK', queue.order, behind)
+  local place, step
   for _ = 1, 2 do
-    local rank = call('ZRANK', queue.order, behind)
-    local place = tonumber(call('ZSCORE', queue.order, behind))
-    local after = call('ZRANGE', queue.order, rank + 1, rank + 1, 'WITHSCORES')
-    local score
-    if after[2] then
-      score = (place + tonumber(after[2])) / 2
-    else
-      queue.seq = queue.seq + 1
-      score = queue.seq
+    place = tonumber(call('ZSCORE', queue.order, behind))
+    local after = tonumber(call('ZRANGE', queue.order, rank + 1, rank + 1, 'WITHSCORES')[2])
+    if not after then
+      step = 1
+      queue.seq = place + #claims
+      break
     end
-    if score > place and (not after[2] or score < tonumber(after[2])) then
-      claim.skipped = claim.skipped + 1
-      call('ZADD', queue.order, format('%.17g', score), claim.id)
-      put(queue, claim)
-      if claim.id == queue.front then queue.front = '?' end
-      return
-    end
+    step = (after - place) / (#claims + 1)
+    if step > 0.000001 then break end
+    -- No room between them any more.
     renumber(queue)
+  end
+  for index, claim in ipairs(claims) do
+    claim.skipped = claim.skipped + 1
+    call('ZADD', queue.order, format('%.17g', place + step * index), claim.id)
+    put(queue, claim)
+    if claim.id == queue.front then queue.front = '?' end
   end
 end
 
@@ -341,13 +355,13 @@ local function promote(queue)
   while queue.waiters > 0 do
     local head = get(queue, call('ZRANGE', queue.order, queue.holders, queue.holders)[1])
     if not fits(queue, head) then break end
-    local behind
-    if not head.strict and head.skipped < 3 and not hears(head) then behind = reachable_behind_head(queue) end
+    local deaf, behind
+    if not head.strict and head.skipped < 3 and not hears(head) then deaf, behind = deaf_front(queue) end
     if behind then
-      move_behind(queue, head, behind)
+      move_behind(queue, deaf, behind)
     else
       local token, block_end = take(queue, math.max(head.block, 1))
-      taken(queue, token, block_end)
+      taken(queue, token, block_end, head.ttl)
       grant(queue, head, token, block_end)
       news[#news + 1] = head
       re_enter_waiters(queue, head)
@@ -381,7 +395,7 @@ local function place(queue, ahead)
     dies = tonumber(call('ZSCORE', queue.expiry, front))
   elseif queue.holders > 1 then
     -- With very many holders the first ones must do: this only says when to ask again.
-    for _, id in ipairs(call('ZRANGE', queue.order, 0, math.min(queue.holders, 128) - 1)) do
+    for _, id in ipairs(call('ZRANGE', queue.order, 0, math.min(queue.holders, 16) - 1)) do
       local expires = tonumber(call('ZSCORE', queue.expiry, id))
       if not dies or expires < dies then dies = expires end
     end
@@ -480,7 +494,7 @@ local function claim(queue, id, ttl, wait, client, reenter, presumed)
       'unknown ' .. shape .. ' 1 o 0 tenure:nobody 0 a holder the store has lost')
     append(queue, ghost, expires_of(ghost), true)
     local token, block_end = take(queue, 1)
-    taken(queue, token, block_end)
+    taken(queue, token, block_end, presumed)
     grant(queue, ghost, token, block_end, true)
   end
   local refusal = refuse(queue, asked, reenter)
@@ -496,7 +510,7 @@ local function claim(queue, id, ttl, wait, client, reenter, presumed)
     grant(queue, asked, outer.token, outer.token, true)
   elseif at_once then
     local token, block_end = take(queue, math.max(asked.block, 1))
-    taken(queue, token, block_end)
+    taken(queue, token, block_end, asked.ttl)
     grant(queue, asked, token, block_end, true)
   else
     local ahead = queue.holders + queue.waiters - 1
@@ -516,7 +530,7 @@ local function next_block(queue, id, block_end, next_id, ttl, client)
   dirty(queue)
   if queue.waiters == 0 then
     local token, ends = take(queue, math.max(next_claim.block, 1))
-    taken(queue, token, ends)
+    taken(queue, token, ends, held.ttl)
     held.token, held.block_end, held.at = token, ends, now_text
     put(queue, held)
     return renew(queue, id, 0)
@@ -593,7 +607,17 @@ local function done(queue, answer)
 end
 
 local function open(key, record)
-  local queue = sub(record, 1, 1) == 'q' and load(key, record) or convert(key, record)
+  local queue
+  if sub(record, 1, 1) == 'q' then
+    queue = load(key, record)
+    -- On its way to another node, or partly evicted: the rest comes, or the whole expires.
+    if call('ZCARD', queue.order) ~= queue.holders + queue.waiters
+      or call('ZCARD', queue.expiry) ~= queue.holders + queue.waiters + queue.marks then
+      error({err = 'TRYAGAIN the keys of this name are not all here'})
+    end
+  else
+    queue = convert(key, record)
+  end
   sweep(queue)
   return queue
 end
@@ -609,7 +633,7 @@ function slow.claim(key, id, ttl, block, wait, client, reenter, presumed)
       local token = beyond(free_last(record))
       asked.number, asked.token, asked.block_end, asked.at = token, token, token + math.max(block, 1) - 1, now_text
       write_single(key, asked, block > 1 or tag == 'f')
-      if block <= 1 and per_server and tag ~= 'f' then last = token end
+      given(asked.block_end, asked.ttl, block > 1 or tag == 'f')
       return granted(asked)
     end
     local queue = blank(key)
@@ -704,7 +728,8 @@ function slow.next_block(key, id, block_end, next_id, ttl, client)
       local count = math.max(request_of(next_id, ttl, client).block, 1)
       local token = beyond(math.max(held.number, held.block_end))
       held.token, held.block_end, held.at = token, token + count - 1, now_text
-      if count > 1 then tag = 'B' elseif per_server then last = token end
+      if count > 1 then tag = 'B' end
+      given(held.block_end, held.ttl, count > 1)
     end
     write_single(key, held, tag == 'B')
     return granted(held)
