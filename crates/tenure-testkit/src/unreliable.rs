@@ -185,9 +185,8 @@ impl Backend for Unreliable {
         self.call(move |inner| inner.scan(&prefix, after, limit))
     }
 
-    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
-        let name = name.clone();
-        self.call(move |inner| inner.confirm(&name, replicas))
+    fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
+        self.call(move |inner| inner.confirm(claim.clone(), replicas))
     }
 
     fn examine(&self) -> Call<Checkup> {

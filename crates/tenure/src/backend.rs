@@ -426,15 +426,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe: it changes nothing.
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>>;
 
-    /// How many replicas have everything the store has answered about this name so far; waits a moment for enough
-    /// of them. Only called where [`Capabilities::replicas`].
+    /// Renews a claim that holds, and answers how many replicas have it; waits a moment for enough of them. An error
+    /// if the server whose replicas were asked does not have the claim. Only called where [`Capabilities::replicas`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it changes nothing.
-    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
+    /// Cancel safe: at worst the claim was renewed.
+    fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         let error = Error::new(ErrorKind::Invalid, format!("this store has no replicas to wait for ({replicas})"));
-        let error = error.about(name);
+        let error = error.about(&claim.name);
         Box::pin(async { Err(error) })
     }
 

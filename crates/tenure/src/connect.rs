@@ -100,8 +100,18 @@ pub fn default_path() -> Result<PathBuf> {
 /// ```
 pub fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // An @ within an option's value ends no password.
+    let in_option = rest
+        .split_once('?')
+        .is_some_and(|(_, options)| options.rfind('@').is_some_and(|at| options[..at].contains('=')));
+    if in_option {
+        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let options: Vec<String> = options.split('&').map(without_secret).collect();
+        return format!("{}?{}", redacted(&format!("{scheme}://{place}")), options.join("&"));
+    }
     // Whatever a password holds, the last @ ends it; rather too much hidden than too little.
     let hidden = rest.rfind('@').and_then(|at| Some((rest[..at].find(':')?, at)));
+    let rest = &if hidden.is_none() { without_odd_ports(rest) } else { rest.to_owned() };
     let shown = match hidden {
         Some((colon, at)) => format!("{}:***{}", &rest[..colon], &rest[at..]),
         None => rest.to_owned(),
@@ -115,9 +125,22 @@ pub fn redacted(url: &str) -> String {
     }
 }
 
+/// What stands where a port should, and is none: half a password, say.
+fn without_odd_ports(rest: &str) -> String {
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let hosts: Vec<String> = rest[..end]
+        .split(',')
+        .map(|host| match host.rsplit_once(':') {
+            Some((name, port)) if !port.bytes().all(|byte| byte.is_ascii_digit()) => format!("{name}:***"),
+            _ => host.to_owned(),
+        })
+        .collect();
+    format!("{}{}", hosts.join(","), &rest[end..])
+}
+
 fn without_secret(option: &str) -> String {
     match option.split_once('=') {
-        Some((key, _)) if is_secret(key) => format!("{key}=***"),
+        Some((key, value)) if is_secret(key) || value.contains('@') => format!("{key}=***"),
         _ => option.to_owned(),
     }
 }
@@ -144,6 +167,14 @@ mod tests {
             ("postgres://h/db?password=s3cret&x=y", "postgres://h/db?password=***&x=y"),
             ("redis://user@host", "redis://user@host"),
             ("redis://host", "redis://host"),
+            ("redis://host:6379,[::1]:7/0", "redis://host:6379,[::1]:7/0"),
+            ("redis://:secret", "redis://:***"),
+            ("redis://user:secret/0", "redis://user:***/0"),
+            (
+                "redis+sentinel://h:1,i:2/s?sentinel_password=abc@def",
+                "redis+sentinel://h:1,i:2/s?sentinel_password=***",
+            ),
+            ("redis://u:p?x=1@host", "redis://u:***?x=***"),
             ("sqlite:/a:b@c", "sqlite:/a:b@c"),
         ] {
             assert_eq!(redacted(url), shown);

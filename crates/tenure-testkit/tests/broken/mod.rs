@@ -135,8 +135,8 @@ impl Backend for Broken {
         self.inner.inspect(name)
     }
 
-    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
-        self.inner.confirm(name, replicas)
+    fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
+        self.inner.confirm(claim, replicas)
     }
 
     fn examine(&self) -> Call<Checkup> {

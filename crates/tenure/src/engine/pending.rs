@@ -282,7 +282,8 @@ impl Pending {
 
     /// A grant that too few replicas have is given back.
     async fn confirm(&mut self, claim: &Arc<LiveClaim>, replicas: Replicas) -> Result<()> {
-        let call = self.core.backend.confirm(&claim.name, replicas);
+        let request = RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
+        let call = self.core.backend.confirm(request, replicas);
         let failure = match self.core.within(|| Some(claim.deadline()), call).await {
             Some(Ok(confirmed)) if confirmed.is_enough() => return Ok(()),
             Some(Ok(Confirmed { acknowledged, needed })) => Error::new(

@@ -89,16 +89,21 @@ struct Round {
 struct Batch {
     claims: Claims,
     fresh: bool,
+    /// Whether replicas are waited for: that must not hold up those who do not.
+    replicated: bool,
 }
 
 impl Round {
     /// Adds a claim to a batch that has room. Requests that went unanswered are repeated apart from the
     /// others, on a fresh connection.
     fn ask(&mut self, fresh: bool, claim: (Key, Arc<LiveClaim>)) {
-        let room = |batch: &&mut Batch| batch.fresh == fresh && batch.claims.len() < BATCH_MAX;
+        let replicated = claim.1.replicas.is_some();
+        let room = |batch: &&mut Batch| {
+            batch.fresh == fresh && batch.replicated == replicated && batch.claims.len() < BATCH_MAX
+        };
         match self.batches.iter_mut().rev().find(room) {
             Some(batch) => batch.claims.push(claim),
-            None => self.batches.push(Batch { claims: vec![claim], fresh }),
+            None => self.batches.push(Batch { claims: vec![claim], fresh, replicated }),
         }
     }
 }
@@ -159,7 +164,7 @@ fn renew(
     let replicated: Vec<_> = claims
         .iter()
         .enumerate()
-        .filter_map(|(index, (_, claim))| Some((index, claim.name.clone(), claim.replicas?)))
+        .filter_map(|(index, (_, claim))| Some((index, request(claim), claim.replicas?)))
         .collect();
     let backend = core.backend.clone();
     async move {
@@ -178,11 +183,11 @@ fn renew(
 }
 
 /// A renewal that too few replicas have does not count.
-async fn confirm(backend: &dyn Backend, replicated: Vec<(usize, Name, Replicas)>, answers: &mut [Renewed]) {
-    let questions = replicated.into_iter().filter_map(|(index, name, replicas)| {
+async fn confirm(backend: &dyn Backend, replicated: Vec<(usize, RenewRequest, Replicas)>, answers: &mut [Renewed]) {
+    let questions = replicated.into_iter().filter_map(|(index, claim, replicas)| {
         let held = matches!(answers.get(index), Some(Renewed::Stands(Standing { state: Ok(_), .. })));
         held.then(|| {
-            let call = backend.confirm(&name, replicas);
+            let call = backend.confirm(claim, replicas);
             async move { (index, call.await) }
         })
     });

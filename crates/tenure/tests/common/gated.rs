@@ -152,8 +152,8 @@ impl Backend for Gated {
         self.gate(|| self.inner.scan(prefix, after, limit))
     }
 
-    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
-        self.gate(|| self.inner.confirm(name, replicas))
+    fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
+        self.gate(|| self.inner.confirm(claim, replicas))
     }
 
     fn examine(&self) -> Call<Checkup> {

@@ -2,9 +2,13 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
+mod cluster;
+mod failover;
 mod faults;
 mod handover;
 mod oldest;
 mod relay;
+mod replicas;
 mod support;
+mod tokens;
 mod wire;

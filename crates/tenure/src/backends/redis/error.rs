@@ -30,10 +30,11 @@ pub(super) fn of_connect(error: &RedisError) -> Error {
 /// What the server said: `text` begins with the code, as in "OOM command not allowed".
 pub(super) fn of_text(text: &str) -> Error {
     // Inside a script, older servers put their own words before.
-    let codes = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "NOPERM", "WRONGTYPE", "MASTERDOWN"];
+    let codes = ["TRYAGAIN", "OOM", "MISCONF", "NOREPLICAS", "READONLY", "NOPERM", "WRONGTYPE", "MASTERDOWN"];
     let code = text.split(' ').next().filter(|code| codes.contains(code));
     let code = code.or_else(|| codes.into_iter().find(|code| text.contains(&format!("-{code} "))));
-    of_server(code.unwrap_or(""), text)
+    let moving = text.contains("non local key").then_some("TRYAGAIN");
+    of_server(moving.or(code).unwrap_or(""), text)
 }
 
 fn denied(message: &str) -> Error {

@@ -92,7 +92,7 @@ impl Inbox {
 
     /// Subscribes in the background.
     pub(super) fn keep(node: &Arc<Node>, channel: Arc<str>, ear: Ear, first: Option<PubSub>) -> Self {
-        let restart = Arc::new(Notify::new());
+        let restart = node.inbox_restart.clone();
         let (up, subscribed) = watch::channel(false);
         let task = listen(Arc::downgrade(node), channel, ear, first, restart.clone(), up);
         Self { task: node.runtime().spawn(task), restart, subscribed }

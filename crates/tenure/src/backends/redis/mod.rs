@@ -34,19 +34,20 @@ mod wire;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::{join_all, ready};
 use redis::Value;
 
 use self::inbox::Ear;
-use self::node::{LAST_KEY, Work};
+use self::node::Work;
 use self::route::{Route, Shared, known_replicas};
 use self::script::INSPECT;
 use self::url::{Layout, Settings, Topology};
 use self::wire::Op;
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Guarantees, Listener, Refusal,
-    Released, RenewRequest, Renewed, Replicas, Survival,
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees, Listener, Refusal,
+    Released, RenewRequest, Renewed, Replicas, Standing, Survival,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
@@ -59,6 +60,8 @@ use crate::token::Token;
 const SCAN_COUNT: usize = 1000;
 /// How many names one scan remembers for the pages that follow.
 const SCAN_KEEP: usize = 65_536;
+/// How often replicas are counted for a majority.
+const REPLICAS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many names are looked at in one breath.
 const LOOK_AT_ONCE: usize = 256;
 
@@ -77,6 +80,8 @@ struct Inner {
     ear: Ear,
     /// The most replicas ever seen: a majority is of all of them, those that are away included.
     replicas: AtomicU64,
+    /// When they were last counted.
+    replicas_looked: AtomicU64,
     pages: Mutex<Pages>,
 }
 
@@ -118,8 +123,17 @@ impl RedisBackend {
             ear: ear.clone(),
         };
         let route = Route::open(shared).await.map_err(|error| error.in_store(settings.shown.clone()))?;
-        let inner =
-            Inner { route, settings, clock, channel, seen, ear, replicas: AtomicU64::new(0), pages: Mutex::default() };
+        let inner = Inner {
+            route,
+            settings,
+            clock,
+            channel,
+            seen,
+            ear,
+            replicas: AtomicU64::default(),
+            replicas_looked: AtomicU64::default(),
+            pages: Mutex::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -205,7 +219,13 @@ impl Backend for RedisBackend {
     }
 
     fn listen(&self, listener: Listener) {
-        self.inner.ear.listen(listener);
+        let seen = self.inner.seen.clone();
+        self.inner.ear.listen(Arc::new(move |event| {
+            if let Event::Granted { grant, .. } = &event {
+                note(&seen, grant.token);
+            }
+            listener(event);
+        }));
     }
 
     fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
@@ -231,7 +251,7 @@ impl Backend for RedisBackend {
             if let Claimed::Stands(standing) = &value
                 && let Ok(grant) = standing.state
             {
-                note(&seen, grant.block_end);
+                note(&seen, grant.token);
             }
             Ok(Answer { value, counted_from })
         })
@@ -243,17 +263,20 @@ impl Backend for RedisBackend {
         if native && !matches!(self.inner.route, Route::Cluster { .. }) {
             let ops: Vec<Op> = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl)).collect();
             let call = self.inner.route.call("", Work::Ops(ops), fresh);
+            let seen = self.inner.seen.clone();
             return Box::pin(async move {
-                let value = call.await?.values.iter().map(|value| renewed(Ok(value))).collect();
+                let value: Vec<Renewed> = call.await?.values.iter().map(|value| renewed(Ok(value))).collect();
+                for one in &value {
+                    if let Renewed::Stands(Standing { state: Ok(grant), .. }) = one {
+                        note(&seen, grant.token);
+                    }
+                }
                 Ok(Answer { value, counted_from })
             });
         }
-        let mut fresh = fresh;
         let calls: Vec<_> = batch
             .iter()
             .map(|one| {
-                // Once is enough: what follows shares the new connection.
-                let fresh = std::mem::take(&mut fresh);
                 let call: Call<Value> = if native {
                     let answer = self.op(Op::renew(&one.name, one.id, one.ttl), fresh);
                     Box::pin(async move { Ok(answer.await?.1) })
@@ -284,8 +307,8 @@ impl Backend for RedisBackend {
         let seen = self.inner.seen.clone();
         Box::pin(async move {
             let value = wire::block(&answer.await?.1)?;
-            if let Block::Given(grant) = &value {
-                note(&seen, grant.block_end);
+            if let Block::Given(grant) | Block::Moved(Standing { state: Ok(grant), .. }) = &value {
+                note(&seen, grant.token);
             }
             Ok(Answer { value, counted_from })
         })
@@ -330,9 +353,9 @@ impl Backend for RedisBackend {
         Box::pin(async move { inner.scan(&prefix, after, limit).await })
     }
 
-    fn confirm(&self, name: &Name, replicas: Replicas) -> Call<Confirmed> {
-        let (inner, name) = (self.inner.clone(), name.clone());
-        Box::pin(async move { inner.confirm(&name, replicas).await })
+    fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
+        let inner = self.inner.clone();
+        Box::pin(async move { inner.confirm(&claim, replicas).await })
     }
 
     fn examine(&self) -> Call<crate::Checkup> {
@@ -462,9 +485,14 @@ impl Inner {
         pattern
     }
 
-    /// Waits until enough replicas have what was answered so far.
-    async fn confirm(&self, name: &Name, replicas: Replicas) -> Result<Confirmed> {
-        let key = if self.settings.layout == Layout::Native { wire::key(name) } else { name.as_str().to_owned() };
+    /// Renews a claim, and waits until enough replicas have it.
+    async fn confirm(&self, claim: &RenewRequest, replicas: Replicas) -> Result<Confirmed> {
+        let RenewRequest { name, id, ttl } = claim;
+        let (key, renewal) = if self.settings.layout == Layout::Native {
+            (wire::key(name), Work::Ops(vec![Op::renew(name, *id, *ttl)]))
+        } else {
+            (name.as_str().to_owned(), foreign::renew(self.settings.layout, name, *id, *ttl))
+        };
         let member = self.route.member(&key)?;
         let needed = match replicas {
             Replicas::AtLeast(needed) => u64::from(needed),
@@ -478,16 +506,16 @@ impl Inner {
                 known.div_ceil(2)
             }
         };
-        let written = match self.settings.topology {
-            Topology::Cluster => format!("{}sync", wire::key(name)),
-            _ => format!("{LAST_KEY}:sync"),
-        };
-        let acknowledged = member.sync.wait_for(needed, written).await?;
+        let acknowledged = member.sync.wait_for(needed, renewal).await?;
         Ok(Confirmed { acknowledged, needed })
     }
 
     /// How many replicas there are, those that are away included: as many as were ever seen.
     async fn known_replicas(&self, node: &Arc<node::Node>) -> Result<u64> {
+        let (now, looked) = (self.clock.now(), self.replicas_looked.load(Ordering::Acquire));
+        if looked > 0 && now.since(Moment(looked)) < REPLICAS_LOOK_EVERY {
+            return Ok(self.replicas.load(Ordering::Acquire));
+        }
         if self.replicas.load(Ordering::Acquire) == 0
             && let Some(known) = known_replicas(&self.settings).await
         {
@@ -498,6 +526,7 @@ impl Inner {
         let info = node.command(command).await?;
         let connected = wire::text(&info).and_then(|info| info_field(info, "connected_slaves")?.parse().ok());
         let known = self.replicas.fetch_max(connected.unwrap_or(0), Ordering::AcqRel);
+        self.replicas_looked.store(now.as_micros(), Ordering::Release);
         Ok(known.max(connected.unwrap_or(0)))
     }
 }

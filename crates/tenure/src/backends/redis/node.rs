@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use super::error::of_command;
+use super::error::{of_command, of_text};
 use super::place::{CONNECT_MAX, Place};
 use super::script::{NATIVE, Script};
 use super::url::Address;
@@ -120,6 +120,8 @@ pub(super) struct Node {
     seen: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
+    /// Tells the inbox to subscribe anew.
+    pub(super) inbox_restart: Arc<Notify>,
     lane: Mutex<Lane>,
 }
 
@@ -150,7 +152,8 @@ impl Node {
         clock: Arc<dyn Clock>,
         runtime: tokio::runtime::Handle,
     ) -> Arc<Self> {
-        Arc::new(Self { place, per_server, seen, clock, runtime, lane: Mutex::default() })
+        let inbox_restart = Arc::default();
+        Arc::new(Self { place, per_server, seen, clock, runtime, inbox_restart, lane: Mutex::default() })
     }
 
     fn lane(&self) -> MutexGuard<'_, Lane> {
@@ -238,6 +241,7 @@ impl Node {
     }
 
     async fn open(self: Arc<Self>) {
+        let asked_in = self.lane().generation;
         let opened = match timeout(CONNECT_MAX, self.place.open()).await {
             Ok(opened) => opened,
             Err(_) => Err(unavailable(&format!("no answer from Redis within {CONNECT_MAX:?} of connecting"))),
@@ -245,6 +249,8 @@ impl Node {
         let mut lane = self.lane();
         lane.connecting = false;
         match opened {
+            // Left while it was being opened: the server is another one by now.
+            Ok(_) if lane.generation != asked_in => self.pump(&mut lane),
             Ok(connection) => {
                 lane.leave_connection();
                 lane.connection = Some(connection);
@@ -263,7 +269,7 @@ impl Node {
 
     /// Sends a batch: the request is handed to the connection before anybody has to be scheduled.
     fn launch(self: &Arc<Self>, lane: &mut Lane, jobs: Vec<Job>) {
-        let Some(mut connection) = lane.connection.clone() else { return };
+        let Some(connection) = lane.connection.clone() else { return };
         if lane.in_flight == 0 {
             lane.progress = self.clock.now();
         }
@@ -271,16 +277,7 @@ impl Node {
         let generation = lane.generation;
         let command = self.command_of(&jobs, false);
         let asking = jobs.iter().any(|job| job.asking);
-        let mut sending = connection.clone();
-        let mut request = Box::pin(async move {
-            if asking {
-                let mut pipeline = redis::Pipeline::new();
-                pipeline.cmd("ASKING").ignore().add_command(command);
-                let mut values = sending.send_packed_commands(&pipeline, 1, 1).await?;
-                return values.pop().unwrap_or(Value::Nil).extract_error();
-            }
-            sending.send_packed_command(&command).await?.extract_error()
-        });
+        let mut request = Box::pin(send(connection.clone(), command, asking));
         let mut first = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if let Poll::Ready(Err(error)) = &first
             && error.code().is_none()
@@ -302,20 +299,26 @@ impl Node {
             };
             let answer = match answer {
                 Ok(Err(error)) if error.code() == Some("NOSCRIPT") => {
-                    let command = node.command_of(&jobs, true);
-                    let sent = async { connection.send_packed_command(&command).await?.extract_error() };
-                    timeout(ANSWER_MAX, sent).await
+                    timeout(ANSWER_MAX, send(connection, node.command_of(&jobs, true), asking)).await
                 }
                 answer => answer,
             };
             let broken = !matches!(&answer, Ok(Ok(_))) && !matches!(&answer, Ok(Err(error)) if error.code().is_some());
-            let moved_away = matches!(&answer, Ok(Err(error)) if error.code() == Some("READONLY"));
+            let moved_away = match &answer {
+                Ok(Err(error)) => error.code() == Some("READONLY"),
+                Ok(Ok(Value::Array(values))) => values.iter().any(wire::is_read_only),
+                _ => false,
+            };
             let mut lane = node.lane();
             if lane.generation == generation {
                 lane.in_flight = lane.in_flight.saturating_sub(1);
                 lane.progress = node.clock.now();
                 if broken || moved_away {
                     lane.leave_connection();
+                }
+                if moved_away {
+                    // Nobody is told here; the master may be elsewhere by now.
+                    node.inbox_restart.notify_one();
                 }
             }
             node.pump(&mut lane);
@@ -327,22 +330,26 @@ impl Node {
     fn command_of(&self, jobs: &[Job], in_full: bool) -> Cmd {
         match jobs.first().map(|job| &job.work) {
             Some(Work::Command(command)) => command.clone(),
-            Some(Work::Script { script, key, args }) => {
-                let mut command = script.call(in_full);
-                command.arg(1).arg(key);
-                for arg in args {
-                    command.arg(arg);
-                }
-                command
+            Some(Work::Script { script, key, args }) => script_call(script, key, args, in_full),
+            _ => {
+                let ops = jobs.iter().filter_map(|job| if let Work::Ops(ops) = &job.work { Some(ops) } else { None });
+                self.batch(&ops.flatten().collect::<Vec<_>>(), in_full)
             }
-            _ => self.batch(jobs, in_full),
         }
     }
 
-    fn batch(&self, jobs: &[Job], in_full: bool) -> Cmd {
-        let ops = || jobs.iter().flat_map(|job| if let Work::Ops(ops) = &job.work { ops.as_slice() } else { &[] });
+    /// The command for one piece of work, sent by itself.
+    pub(super) fn command_for(&self, work: &Work, in_full: bool) -> Cmd {
+        match work {
+            Work::Ops(ops) => self.batch(&ops.iter().collect::<Vec<_>>(), in_full),
+            Work::Command(command) => command.clone(),
+            Work::Script { script, key, args } => script_call(script, key, args, in_full),
+        }
+    }
+
+    fn batch(&self, ops: &[&Op], in_full: bool) -> Cmd {
         let (mut count, mut args, mut bytes) = (0, 0, 0);
-        for op in ops() {
+        for op in ops {
             let (more, size) = op.size();
             count += 1;
             args += more;
@@ -353,11 +360,11 @@ impl Node {
         if self.per_server {
             command.arg(LAST_KEY);
         }
-        for op in ops() {
+        for op in ops {
             command.arg(op.key());
         }
         command.arg(u8::from(self.per_server)).arg(self.seen.load(Ordering::Acquire));
-        for op in ops() {
+        for op in ops {
             op.write_args(&mut command);
         }
         command
@@ -387,8 +394,14 @@ impl Node {
         for job in jobs {
             let Work::Ops(ops) = &job.work else { continue };
             let own: Vec<Value> = values.by_ref().take(ops.len()).collect();
-            let reply =
-                if own.len() == ops.len() { Ok(Reply { now: Moment(now), values: own }) } else { Err(odd().into()) };
+            let moving = own.iter().find_map(wire::moving).filter(|_| !self.per_server);
+            let reply = if let Some(text) = moving {
+                Err(Failure { error: of_text(text), redirect: Some(Redirect::TryAgain) })
+            } else if own.len() == ops.len() {
+                Ok(Reply { now: Moment(now), values: own })
+            } else {
+                Err(odd().into())
+            };
             drop(job.reply.send(reply));
         }
     }
@@ -441,8 +454,10 @@ impl Lane {
 }
 
 impl Job {
+    /// Whether it may go before what was asked earlier: it ends claims that were answered, so that it overtakes none
+    /// of them.
     fn only_releases(&self) -> bool {
-        matches!(&self.work, Work::Ops(ops) if ops.iter().all(Op::is_release))
+        matches!(&self.work, Work::Ops(ops) if ops.iter().all(Op::is_numbered_release))
     }
 
     fn size(&self) -> usize {
@@ -451,6 +466,26 @@ impl Job {
             Work::Script { .. } | Work::Command(_) => 1,
         }
     }
+}
+
+/// Sends a command; after `ASKING`, if a cluster says so.
+async fn send(mut connection: MultiplexedConnection, command: Cmd, asking: bool) -> redis::RedisResult<Value> {
+    if asking {
+        let mut pipeline = redis::Pipeline::new();
+        pipeline.cmd("ASKING").ignore().add_command(command);
+        let mut values = connection.send_packed_commands(&pipeline, 1, 1).await?;
+        return values.pop().unwrap_or(Value::Nil).extract_error();
+    }
+    connection.send_packed_command(&command).await?.extract_error()
+}
+
+fn script_call(script: &Script, key: &str, args: &[String], in_full: bool) -> Cmd {
+    let mut command = script.call(in_full);
+    command.arg(1).arg(key);
+    for arg in args {
+        command.arg(arg);
+    }
+    command
 }
 
 fn fail(jobs: Vec<Job>, failure: &Failure) {

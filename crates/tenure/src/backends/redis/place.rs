@@ -1,5 +1,6 @@
 //! Where a server is, and how a connection to it begins.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,18 +170,29 @@ fn refused(error: &redis::RedisError, address: &Address) -> Error {
     of_connect(error).adding(&format!(" at {address}"))
 }
 
-/// Asks all sentinels at once where the master is; the first that knows is believed.
+/// Asks all sentinels at once where the master is; as soon as more than half agree they are believed, else those that
+/// most agree on. One that is cut off from the others may still name the master before.
 async fn master_of(settings: &Settings, service: &str) -> Result<Address> {
     let mut asking: FuturesUnordered<_> =
         settings.addresses.iter().map(|sentinel| ask_sentinel(settings, sentinel, service)).collect();
     let mut unknown = None;
     let mut failure = None;
+    let mut votes: HashMap<Address, usize> = HashMap::new();
     while let Some(answer) = asking.next().await {
         match answer {
-            Ok(Some(address)) => return Ok(address),
+            Ok(Some(address)) => {
+                let count = votes.entry(address.clone()).or_default();
+                *count += 1;
+                if *count > settings.addresses.len() / 2 {
+                    return Ok(address);
+                }
+            }
             Ok(None) => unknown = Some(()),
             Err(error) => failure = Some(error),
         }
+    }
+    if let Some((address, _)) = votes.into_iter().max_by_key(|(_, count)| *count) {
+        return Ok(address);
     }
     if unknown.is_some() {
         let message = format!("the sentinels know no service {service:?}");

@@ -29,6 +29,8 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 const REDIRECTS_MAX: u32 = 8;
 /// The pause before a request is repeated that met a slot on its way.
 const MOVING_PAUSE: Duration = Duration::from_millis(25);
+/// How often a silent sentinel is asked whether it is there.
+const SENTINEL_PING_EVERY: Duration = Duration::from_secs(3);
 /// The pause before a sentinel is listened to again.
 const SENTINEL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -169,14 +171,28 @@ fn node_at(shared: &Shared, place: Place) -> Arc<Node> {
 /// Listens to one sentinel for the news that a service has another master.
 async fn watch(settings: Arc<Settings>, sentinel: Address, service: String, member: Weak<Member>) {
     use futures_util::StreamExt as _;
+    let mut again = false;
     loop {
+        let missed = std::mem::replace(&mut again, true);
         let listening = async {
             let client = client(&settings, &sentinel, &settings.sentinel_login, 0)?;
             let failed = |error: redis::RedisError| unavailable("cannot listen to a sentinel").because(error);
             let mut news = client.get_async_pubsub().await.map_err(failed)?;
             news.subscribe("+switch-master").await.map_err(failed)?;
-            let mut news = news.into_on_message();
-            while let Some(message) = news.next().await {
+            if missed && let Some(member) = member.upgrade() {
+                // What it said meanwhile was not heard.
+                member.follow_master();
+            }
+            let (mut sink, mut news) = news.split();
+            while member.strong_count() > 0 {
+                let message = match timeout(SENTINEL_PING_EVERY, news.next()).await {
+                    Ok(Some(message)) => message,
+                    Ok(None) => break,
+                    Err(_silent) => match timeout(SENTINEL_PAUSE, sink.ping::<Value>()).await {
+                        Ok(Ok(_)) => continue,
+                        _ => break,
+                    },
+                };
                 let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
                 if text.split(' ').next() == Some(&service) {
                     let Some(member) = member.upgrade() else { return Ok(()) };
@@ -224,6 +240,8 @@ struct Map {
     /// First and last slot, and who has them; in order.
     slots: Vec<(u16, u16, Address)>,
     members: HashMap<Address, Arc<Member>>,
+    /// Nodes without slots that names are moving to; forgotten at the next look.
+    asked: HashMap<Address, Arc<Node>>,
 }
 
 impl Cluster {
@@ -236,8 +254,11 @@ impl Cluster {
         });
         cluster.look().await?;
         let members: Vec<Arc<Member>> = cluster.map().members.values().cloned().collect();
-        let connects = members.iter().map(|member| member.node.connect());
-        futures_util::future::try_join_all(connects).await?;
+        // One that is down is waited for by those who need it.
+        let connects = futures_util::future::join_all(members.iter().map(|member| member.node.connect())).await;
+        if connects.iter().all(Result::is_err) {
+            connects.into_iter().collect::<Result<()>>()?;
+        }
         let inboxes = members.iter().filter_map(|member| member.inbox.as_ref());
         futures_util::future::join_all(inboxes.map(Inbox::subscribed)).await;
         let refresher = shared.runtime.spawn(refresh(Arc::downgrade(&cluster)));
@@ -273,7 +294,7 @@ impl Cluster {
                 Some(Redirect::Ask(address)) => {
                     let node = match self.map().members.get(&address) {
                         Some(member) => member.node.clone(),
-                        None => node_at(&self.shared, Place::at(&self.shared.settings, address)),
+                        None => self.asked_node(address),
                     };
                     node.call(work.clone(), false, true).await
                 }
@@ -292,6 +313,13 @@ impl Cluster {
             }
         }
         Err(failure.error)
+    }
+
+    /// A node that has no slots yet: names are on their way to it.
+    fn asked_node(&self, address: Address) -> Arc<Node> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let node = map.asked.entry(address.clone());
+        node.or_insert_with(|| node_at(&self.shared, Place::at(&self.shared.settings, address))).clone()
     }
 
     /// Asks who has which slot; those who ask at the same time share one answer.
@@ -345,7 +373,7 @@ impl Cluster {
             });
             members.insert(address.clone(), member);
         }
-        *map = Map { slots, members };
+        *map = Map { slots, members, asked: HashMap::new() };
     }
 }
 
@@ -362,6 +390,11 @@ async fn refresh(cluster: Weak<Cluster>) {
 
 /// The answer to CLUSTER SLOTS. A node that does not know its own address leaves it out.
 fn slots(value: &Value, asked: &Address) -> Result<Vec<(u16, u16, Address)>> {
+    if matches!(value, Value::Array(ranges) if ranges.is_empty()) {
+        return Err(unavailable(&format!(
+            "the Redis at {asked} has no slots of the cluster: it was reset, or left it"
+        )));
+    }
     let parse = || {
         let Value::Array(ranges) = value else { return None };
         let mut slots = Vec::with_capacity(ranges.len());

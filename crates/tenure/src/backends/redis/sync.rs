@@ -1,7 +1,8 @@
 //! Waiting for replicas: a write and WAIT in one pipeline, on a connection kept for it.
 //!
-//! WAIT looks at its own connection's last write only. Replication is one stream, so replicas that have the write
-//! also have every grant and renewal that was answered before it. Those who wait at the same time share one.
+//! WAIT looks at its own connection's last write only, and says nothing of which server it speaks for. So the write is
+//! a renewal of the claim itself, and counts only if this server has it: after a failover, or a restart that forgot
+//! everything, it does not. Those who wait at the same time share one WAIT.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,15 +13,16 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::error::of_command;
-use super::node::{Node, unavailable};
+use super::node::{Node, Work, unavailable};
 use super::place::CONNECT_MAX;
 use super::wire;
+use crate::backend::{Renewed, Standing};
 use crate::error::{Error, Result};
 
 /// How long replicas may take to say that they have it.
 const WAIT_MAX: Duration = Duration::from_millis(500);
-/// How long the written key lives.
-const KEY_LIVES: Duration = Duration::from_secs(2);
+/// How much longer than that an answer may take.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub(super) struct Sync {
@@ -39,7 +41,8 @@ struct State {
 
 struct Waiting {
     replicas: u64,
-    key: String,
+    /// The renewal of the claim.
+    renewal: Work,
     reply: oneshot::Sender<Result<u64>>,
 }
 
@@ -48,12 +51,11 @@ impl Sync {
         Self { node: node.clone(), state: Arc::default() }
     }
 
-    /// How many replicas have everything that was answered so far; waits a moment for `replicas` of them. `key` is
-    /// any key of this server that may be written to.
-    pub(super) fn wait_for(&self, replicas: u64, key: String) -> impl Future<Output = Result<u64>> + Send + 'static {
+    /// Renews a claim, and answers how many replicas have it; waits a moment for `replicas` of them.
+    pub(super) fn wait_for(&self, replicas: u64, renewal: Work) -> impl Future<Output = Result<u64>> + Send + 'static {
         let (reply, answer) = oneshot::channel();
         let mut state = lock(&self.state);
-        state.waiting.push(Waiting { replicas, key, reply });
+        state.waiting.push(Waiting { replicas, renewal, reply });
         if !state.running {
             state.running = true;
             self.node.runtime().spawn(run(self.node.clone(), self.state.clone()));
@@ -84,47 +86,75 @@ async fn run(node: Arc<Node>, state: Arc<Mutex<State>>) {
             }
             (std::mem::take(&mut state.waiting), state.connection.take(), state.left)
         };
-        let replicas = waiting.iter().map(|one| one.replicas).max().unwrap_or(0);
-        let key = waiting.first().map(|one| one.key.clone()).unwrap_or_default();
-        let outcome = ask(&node, connection, replicas, &key).await;
-        let answer = match outcome {
-            Ok((acknowledged, connection)) => {
+        let outcome = ask(&node, connection, &waiting).await;
+        let answers = match outcome {
+            Ok((answers, connection)) => {
                 let mut state = lock(&state);
                 state.connection = Some(connection).filter(|_| state.left == left);
-                Ok(acknowledged)
+                Ok(answers)
             }
             Err(error) => Err(error),
         };
-        for one in waiting {
-            drop(one.reply.send(answer.as_ref().copied().map_err(Error::again)));
+        for (index, one) in waiting.into_iter().enumerate() {
+            let answer = match &answers {
+                Ok(answers) => answers.get(index).copied().flatten().ok_or_else(elsewhere),
+                Err(error) => Err(error.again()),
+            };
+            drop(one.reply.send(answer));
         }
     }
 }
 
+fn elsewhere() -> Error {
+    unavailable("the server whose replicas were asked does not have the claim: another one is the master by now")
+}
+
+/// For each claim that this server has, how many replicas have it.
 async fn ask(
     node: &Node,
     connection: Option<MultiplexedConnection>,
-    replicas: u64,
-    key: &str,
-) -> Result<(u64, MultiplexedConnection)> {
+    waiting: &[Waiting],
+) -> Result<(Vec<Option<u64>>, MultiplexedConnection)> {
     let mut connection = match connection {
         Some(connection) => connection,
         None => timeout(CONNECT_MAX, node.place.open())
             .await
             .unwrap_or_else(|_| Err(unavailable("no answer from Redis")))?,
     };
-    let mut pipeline = redis::Pipeline::new();
-    pipeline.cmd("SET").arg(key).arg(1).arg("PX").arg(KEY_LIVES.as_millis() as u64);
-    pipeline.cmd("WAIT").arg(replicas).arg(WAIT_MAX.as_millis() as u64);
-    let asked = timeout(WAIT_MAX + CONNECT_MAX, connection.send_packed_commands(&pipeline, 0, 2)).await;
-    let values = match asked {
-        Ok(answer) => answer.map_err(|error| of_command(&error))?,
-        Err(_) => return Err(unavailable("no answer from Redis")),
-    };
-    let mut acknowledged = None;
-    for value in values {
-        let value = Value::extract_error(value).map_err(|error| of_command(&error))?;
-        acknowledged = wire::number(&value);
+    let replicas = waiting.iter().map(|one| one.replicas).max().unwrap_or(0);
+    let wait_ms = u64::try_from(WAIT_MAX.as_millis()).unwrap_or(u64::MAX);
+    // Told in full if the server turns out not to know the script.
+    for in_full in [false, true] {
+        let mut pipeline = redis::Pipeline::new();
+        for one in waiting {
+            pipeline.add_command(node.command_for(&one.renewal, in_full));
+        }
+        pipeline.cmd("WAIT").arg(replicas).arg(wait_ms);
+        let sent = connection.send_packed_commands(&pipeline, 0, waiting.len() + 1);
+        let values = match timeout(WAIT_MAX + ANSWER_MAX, sent).await {
+            Ok(answer) => answer.map_err(|error| of_command(&error))?,
+            Err(_) => return Err(unavailable("no answer from Redis")),
+        };
+        let mut values: Vec<redis::RedisResult<Value>> = values.into_iter().map(Value::extract_error).collect();
+        let unknown = values.iter().any(|value| matches!(value, Err(error) if error.code() == Some("NOSCRIPT")));
+        if unknown && !in_full {
+            continue;
+        }
+        let acknowledged = values.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| of_command(&error))?;
+        let Some(acknowledged) = wire::number(&acknowledged) else { break };
+        let held = |value: &redis::RedisResult<Value>| value.as_ref().is_ok_and(holds);
+        let answers = values.iter().map(|value| held(value).then_some(acknowledged)).collect();
+        return Ok((answers, connection));
     }
-    acknowledged.map(|count| (count, connection)).ok_or_else(|| unavailable("WAIT was not answered"))
+    Err(unavailable("WAIT was not answered"))
+}
+
+/// Whether a renewal was answered for a claim that holds: after the server's time in a batch, by itself otherwise.
+fn holds(value: &Value) -> bool {
+    let own = match value {
+        Value::Array(items) if matches!(items.first(), Some(Value::Int(_))) => items.get(1),
+        value => Some(value),
+    };
+    let renewed = own.and_then(|own| wire::renewed(own).ok());
+    matches!(renewed, Some(Renewed::Stands(Standing { state: Ok(_), .. })))
 }

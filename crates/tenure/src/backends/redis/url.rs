@@ -94,6 +94,9 @@ impl Settings {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| invalid("has no host: write it as redis://HOST[:PORT][/DATABASE]".to_owned()))?;
+        if rest.split_once('?').is_some_and(|(_, options)| options.contains('@')) {
+            return Err(invalid("has an @ after a question mark: write @ as %40 and ? as %3F".to_owned()));
+        }
         // Whatever a password holds, the last @ ends it.
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -122,8 +125,7 @@ impl Settings {
         let addresses: Vec<Address> = hosts
             .split(',')
             .map(|host| {
-                address(host, port)
-                    .ok_or_else(|| invalid(format!("has the bad address {host:?}: expected HOST[:PORT]")))
+                address(host, port).ok_or_else(|| invalid("has a bad address: expected HOST[:PORT]".to_owned()))
             })
             .collect::<Result<_>>()?;
         if topology == Topology::Single && addresses.len() > 1 {
@@ -272,6 +274,9 @@ mod tests {
             "redis+sentinel://u:hidden@a,b",
             "redis+cluster://u:hidden@a,b/1",
             "redis://u:hidden@a/0/1",
+            "redis://:hidden",
+            "redis://u:hidden?x@a",
+            "redis+sentinel://a:1/s?sentinel_password=x@hidden",
         ] {
             let error = Settings::parse(bad).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad}");

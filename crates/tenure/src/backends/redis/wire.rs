@@ -170,8 +170,10 @@ impl Op {
         &self.text[..self.key_end]
     }
 
-    pub(super) fn is_release(&self) -> bool {
-        self.text.as_bytes().get(self.key_end) == Some(&b'd')
+    /// Whether it ends a claim by its number, which only an answer told.
+    pub(super) fn is_numbered_release(&self) -> bool {
+        let [_, before, end, ..] = self.ends;
+        self.count == 3 && end > before && self.text.as_bytes().get(self.key_end) == Some(&b'd')
     }
 
     /// How many arguments it has, and how many bytes they and the key take.
@@ -265,6 +267,18 @@ fn broken(items: &[Value]) -> Option<(Arc<str>, Arc<str>)> {
 
 fn failed(items: &[Value]) -> Error {
     error::of_text(items.first().and_then(text).unwrap_or_default())
+}
+
+/// Whether an operation was refused because the server is a replica.
+pub(super) fn is_read_only(value: &Value) -> bool {
+    matches!(tagged(value), Some(("e", items)) if items.first().and_then(text).is_some_and(|text| text.contains("READONLY")))
+}
+
+/// What an operation says if not all keys of its name are on this server: they are moving.
+pub(super) fn moving(value: &Value) -> Option<&str> {
+    let Some(("e", items)) = tagged(value) else { return None };
+    let said = items.first().and_then(text)?;
+    (said.starts_with("TRYAGAIN") || said.contains("non local key")).then_some(said)
 }
 
 /// The answer to a claim that asked for `request`, at the server's time `now`.

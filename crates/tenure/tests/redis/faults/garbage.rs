@@ -52,7 +52,6 @@ async fn a_record_that_nobody_can_read_is_an_error_and_left_alone() {
         "1abc",
         "q 1 2 3",
         "1ffffffffffffffff1 2 3 4 5 x",
-        "q 1 2 3 4 5 6 7 8 9 - 1 0 1 - ",
         "\u{1}\u{2}",
         "ünï",
     ];
@@ -64,8 +63,7 @@ async fn a_record_that_nobody_can_read_is_an_error_and_left_alone() {
         let error = patiently("an answer", client.lock("x").ttl(LONG).acquire()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store, "{record:?}: {error}");
         let looked = client.inspect("x").await;
-        // One looks right, and has nothing in the keys of its queue.
-        assert!(looked.is_err() || record.split(' ').count() > 15, "{record:?}: {looked:?}");
+        assert!(looked.is_err(), "{record:?}: {looked:?}");
         assert_eq!(server.cli(&["get", KEY]), record.trim(), "left alone");
         assert_eq!(server.cli(&["keys", "*x*"]), KEY);
     }
