@@ -20,7 +20,7 @@ use crate::backend::{Renewed, Standing};
 use crate::error::{Error, Result};
 
 /// How long replicas may take to say that they have it.
-const WAIT_MAX: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_secs(1);
 /// How much longer than that an answer may take.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
