@@ -88,6 +88,21 @@ fn every_backend_runs_the_suite() {
     assert!(backends >= 2, "only {backends} backends found");
 }
 
+/// What a Redis user needs is documented, and tested with nothing more.
+#[test]
+fn the_rights_that_are_documented_are_those_that_are_tested() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/backends/redis.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("ACL SETUSER locker on >SECRET ").unwrap();
+    let (documented, _) = rest.split_once("```").unwrap();
+    let sorted = |text: &str| {
+        let mut words: Vec<String> = text.split_whitespace().map(ToOwned::to_owned).collect();
+        words.sort();
+        words
+    };
+    assert_eq!(sorted(documented), sorted(tenure_testkit::servers::shared::ACL_RULES));
+}
+
 /// Runs every case over memory with one defect; the names of the cases that fail.
 async fn caught(defect: Defect) -> Vec<&'static str> {
     failing(|| {
