@@ -169,6 +169,7 @@ impl Error {
     }
 
     /// The same again, for each of those who shared a request.
+    #[cfg(any(feature = "redis", feature = "sqlite"))]
     pub(crate) fn again(&self) -> Self {
         let mut again = Self::new(self.0.kind, self.0.message.clone()).with_certainty(self.0.certainty);
         again.0.store.clone_from(&self.0.store);
@@ -179,6 +180,7 @@ impl Error {
     }
 
     /// Adds to what it says.
+    #[cfg(feature = "redis")]
     #[must_use]
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.0.message.push_str(more);

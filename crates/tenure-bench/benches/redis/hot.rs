@@ -55,7 +55,7 @@ pub(crate) fn processes(server: &Redis, report: &mut Report) {
             .collect();
         let mut turns: Vec<(u64, usize)> = Vec::new();
         let mut waits = Samples::default();
-        let mut shares = vec![0.0_f64; PROCESSES];
+        let mut shares = [0.0_f64; PROCESSES];
         for (process, child) in children.into_iter().enumerate() {
             let output = child.wait_with_output().unwrap();
             assert!(output.status.success(), "a contender failed");

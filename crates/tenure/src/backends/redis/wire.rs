@@ -491,3 +491,29 @@ fn claim(id: &str, line: &str, expires: Moment) -> Option<Claim> {
         within,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_release_of_an_answered_claim_may_overtake() {
+        let (name, id) = (Name::new("orders/42").unwrap(), ClaimId(7));
+        assert!(Op::release(&name, id, Some(1)).is_numbered_release());
+        // Its claim may still be on its way.
+        assert!(!Op::release(&name, id, None).is_numbered_release());
+        assert!(!Op::renew(&name, id, Duration::from_secs(1)).is_numbered_release());
+        assert!(!Op::break_holders(&name, None, "d", "d").is_numbered_release());
+    }
+
+    #[test]
+    fn names_are_found_in_their_own_keys_only() {
+        for name in ["a", "a}b", "{x}", "}", "é*?["] {
+            let name = Name::new(name).unwrap();
+            let op = Op::release(&name, ClaimId(1), None);
+            assert_eq!(op.key(), key(&name));
+            assert_eq!(name_of(op.key().as_bytes()), Some(name));
+            assert_eq!(name_of(format!("{}claims", op.key()).as_bytes()), None);
+        }
+    }
+}
