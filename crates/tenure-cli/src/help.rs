@@ -106,7 +106,8 @@ Examples:
 
 pub(crate) const BREAK: &str = "\
 The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
-refused: only that client can end it). The evicted one is told who broke it and why, but may work on for a moment: \
+refused: only that client can end it). The evicted one is told who broke it and why, but may work on for a moment (with ?layout=plain and redisson it \
+is not told: it notices at its next renewal, up to a third of its ttl later): \
 a resource that checks tokens is safe from it, another is not.
 
 Examples:

@@ -14,13 +14,14 @@ local function value_of(number, attempt, ttl, owner, at, label)
 end
 
 local now_text = string.format('%.0f', now)
-if op == 'claim' then
+-- Before anything is written: whoever may not look could not release either.
+local kind = redis.call('TYPE', key).ok
+if op == 'claim' and kind == 'none' then
   -- ttl, attempt, owner, label
   local value = value_of(now_text, ARGV[4], ARGV[3], ARGV[5], now_text, ARGV[6])
   if redis.call('SET', key, value, 'NX', 'PX', ARGV[3]) then return {'s', now, tonumber(ARGV[3]), 0, 0, now} end
 end
 
-local kind = redis.call('TYPE', key).ok
 if op == 'show' then
   return {kind, kind == 'string' and redis.call('GET', key) or '', redis.call('PTTL', key), now}
 end

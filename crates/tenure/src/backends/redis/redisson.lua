@@ -51,7 +51,7 @@ end
 -- release: number, channel
 if ARGV[3] ~= '' and ARGV[3] ~= number then return 0 end
 redis.call('DEL', key)
-redis.call('PUBLISH', ARGV[4], '0')
+redis.pcall('PUBLISH', ARGV[4], '0')
 -- Where the server shards channels, that is where Redisson listens.
 redis.pcall('SPUBLISH', ARGV[4], '0')
 return 1

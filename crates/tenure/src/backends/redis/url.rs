@@ -130,8 +130,7 @@ impl Settings {
             .collect::<Result<_>>()?;
         if topology == Topology::Single && addresses.len() > 1 {
             return Err(invalid(
-                "names several servers: write redis+cluster:// for a cluster, redis+sentinel://…/SERVICE for sentinels, \
-                 redlock:// for independent masters"
+                "names several servers: write redis+cluster:// for a cluster, redis+sentinel://…/SERVICE for sentinels"
                     .to_owned(),
             ));
         }

@@ -42,7 +42,10 @@ impl Look<'_> {
     }
 
     fn set(&self, name: &str, value: &str) -> String {
-        self.cli(&format!("CONFIG SET {name} {value}"))
+        format!(
+            "{}, and \"{name} {value}\" in redis.conf, or the next restart forgets it",
+            self.cli(&format!("CONFIG SET {name} {value}"))
+        )
     }
 
     /// What is left when the store has forgotten a lock that is held.
@@ -163,7 +166,11 @@ impl Look<'_> {
     fn persistence(&self, checkup: &mut Checkup) {
         let seen = self.seen;
         let forgets = |what: &str| format!("a restart forgets {what}: {}", self.protection());
-        let log = format!("{} && {}", self.set("appendonly", "yes"), self.set("appendfsync", "always"));
+        let log = format!(
+            "{} && {}, and the same in redis.conf: else the next restart neither reads nor writes the file",
+            self.cli("CONFIG SET appendonly yes"),
+            self.cli("CONFIG SET appendfsync always")
+        );
         match (seen.setting("appendonly"), seen.setting("appendfsync"), seen.setting("save")) {
             (Some("no"), _, Some("")) => {
                 checkup.problem("nothing is persisted (appendonly no, save \"\")", forgets("every lock"), log);
