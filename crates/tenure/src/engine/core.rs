@@ -116,6 +116,10 @@ impl Core {
     pub(crate) fn lose(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: Loss) {
         let store_may_have_it = matches!(loss, Loss::Expired | Loss::MaxHold);
         self.registry.remove(claim);
+        if self.clock.now() >= claim.deadline() {
+            // It may have ended by itself, and so says nothing of a store that forgets.
+            claim.forget_holder();
+        }
         let Some(was_granted) = claim.lose(loss.clone()) else { return };
         if was_granted {
             tracing::warn!(name = %claim.name, owner = %claim.owner, %loss, "lease lost");

@@ -154,6 +154,11 @@ impl LiveClaim {
         state.holder_until.filter(|_| matches!(state.phase, Phase::Lost(Loss::Gone)))
     }
 
+    /// Whoever it waited behind is not presumed to live on.
+    pub(crate) fn forget_holder(&self) {
+        self.state().holder_until = None;
+    }
+
     pub(crate) fn number(&self) -> Option<u64> {
         self.state().number
     }
