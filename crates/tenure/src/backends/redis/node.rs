@@ -201,7 +201,8 @@ impl Node {
     /// Forgets the connection if nothing is under way on it: the server it leads to may be gone.
     pub(super) fn leave_idle_connection(&self) {
         let mut lane = self.lane();
-        if lane.in_flight == 0 {
+        // One that is just being opened is not to be given up for an inbox that fails again and again.
+        if lane.in_flight == 0 && lane.connection.is_some() {
             lane.leave_connection();
         }
     }
