@@ -77,9 +77,13 @@ pub(crate) struct Tokens(Option<Token>);
 impl Tokens {
     pub(crate) fn next(&mut self, guard: &Guard) -> Token {
         let token = guard.token().expect("a token");
+        self.above(token);
+        token
+    }
+
+    pub(crate) fn above(&mut self, token: Token) {
         assert!(self.0 < Some(token), "{token:?} after {:?}", self.0);
         self.0 = Some(token);
-        token
     }
 }
 

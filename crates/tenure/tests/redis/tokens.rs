@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tenure::{Guard, Loss, Tenure};
 use tenure_testkit::servers::{Redis, Sentinel, wait_until};
 
-use crate::failover::{LONG, Tokens, connect, end, lose, record, soon, until};
+use crate::failover::{LONG, Tokens, connect, end, lose, record, soon};
 
 /// Shifts the wall clock of the process it is loaded into by as many nanoseconds as a file says, read at every look.
 /// System calls of its own, neither `dlsym` nor `malloc`: Redis's allocator looks at the clock.
@@ -107,22 +108,21 @@ async fn take(tenure: &Tenure, name: &str, tokens: &mut Tokens) {
     let own = soon("a grant", tenure.session().lock(name).ttl(LONG).acquire()).await.unwrap();
     tokens.next(&own);
     own.release().await.unwrap();
+    // Each notes its token while it holds; they hand whole blocks on among themselves.
+    let given = Arc::new(Mutex::new(Vec::new()));
     let crowd = (0..40).map(|_| {
-        let lock = tenure.lock(name).ttl(LONG);
-        tokio::spawn(async move { lock.acquire().await })
-    });
-    let mut crowd: Vec<_> = crowd.collect();
-    // In whatever order their turns come.
-    while !crowd.is_empty() {
-        let mut turn = None;
-        until("somebody's turn", async || {
-            turn = crowd.iter().position(|task| task.is_finished());
-            turn.is_some()
+        let (lock, given) = (tenure.lock(name).ttl(LONG), given.clone());
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            given.lock().unwrap().push(guard.token().unwrap());
+            guard.release().await.unwrap();
         })
-        .await;
-        let guard = crowd.remove(turn.unwrap()).await.unwrap().unwrap();
-        tokens.next(&guard);
-        guard.release().await.unwrap();
+    });
+    for task in crowd.collect::<Vec<_>>() {
+        soon("somebody's turn", task).await.unwrap();
+    }
+    for token in given.lock().unwrap().iter() {
+        tokens.above(*token);
     }
 }
 

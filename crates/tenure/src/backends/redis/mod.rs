@@ -51,7 +51,7 @@ use crate::backend::{
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
-use crate::machine::{NameView, Shape};
+use crate::machine::{Grant, NameView, Shape};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
@@ -167,9 +167,9 @@ fn renewed(answer: Result<&Value, &Error>) -> Renewed {
     }
 }
 
-/// Remembers the highest token this client was given.
-fn note(seen: &AtomicU64, token: Token) {
-    seen.fetch_max(token.0, Ordering::AcqRel);
+/// Remembers the highest token this client was given: its tasks hand the whole block on among themselves.
+fn note(seen: &AtomicU64, grant: &Grant) {
+    seen.fetch_max(grant.block_end.0, Ordering::AcqRel);
 }
 
 impl Backend for RedisBackend {
@@ -222,7 +222,7 @@ impl Backend for RedisBackend {
         let seen = self.inner.seen.clone();
         self.inner.ear.listen(Arc::new(move |event| {
             if let Event::Granted { grant, .. } = &event {
-                note(&seen, grant.token);
+                note(&seen, grant);
             }
             listener(event);
         }));
@@ -249,9 +249,9 @@ impl Backend for RedisBackend {
             let (now, value) = answer.await?;
             let value = wire::claimed(&value, &request, now)?;
             if let Claimed::Stands(standing) = &value
-                && let Ok(grant) = standing.state
+                && let Ok(grant) = &standing.state
             {
-                note(&seen, grant.token);
+                note(&seen, grant);
             }
             Ok(Answer { value, counted_from })
         })
@@ -268,7 +268,7 @@ impl Backend for RedisBackend {
                 let value: Vec<Renewed> = call.await?.values.iter().map(|value| renewed(Ok(value))).collect();
                 for one in &value {
                     if let Renewed::Stands(Standing { state: Ok(grant), .. }) = one {
-                        note(&seen, grant.token);
+                        note(&seen, grant);
                     }
                 }
                 Ok(Answer { value, counted_from })
@@ -308,7 +308,7 @@ impl Backend for RedisBackend {
         Box::pin(async move {
             let value = wire::block(&answer.await?.1)?;
             if let Block::Given(grant) | Block::Moved(Standing { state: Ok(grant), .. }) = &value {
-                note(&seen, grant.token);
+                note(&seen, grant);
             }
             Ok(Answer { value, counted_from })
         })
