@@ -3,5 +3,7 @@
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redlock")]
+pub mod redlock;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;

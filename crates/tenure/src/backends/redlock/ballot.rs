@@ -1,0 +1,346 @@
+//! PURE: what one node does with a proposed token, and what the nodes' answers add up to.
+//!
+//! A token is a ballot: the client proposes it to all nodes, a node stores it if it is above everything it has stored
+//! for the name, and the claim holds once more than half of all nodes have stored this very token. Two majorities
+//! share a node, and a node's `last` only grows, so a later holder's token is the larger one, whatever the clocks did.
+//!
+//! `redlock.lua` is this [`Node`] inside Redis, and a test holds the two together; the model checker explores both
+//! halves as they stand here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::owner::ClaimId;
+use crate::token::Token;
+
+/// How far a token or a clock may be ahead before nobody follows it.
+pub(super) const AHEAD_MAX: Duration = Duration::from_secs(10);
+
+/// How many nodes are more than half.
+pub(super) fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// What a node answers to a claim or a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Vote {
+    /// It holds the name for this claim, with this token, for another ttl.
+    Stored(Token),
+    /// Another claim has the name here.
+    Busy,
+    /// A token up to this one was seen before, for this name.
+    Behind(Token),
+    /// The token is too far in the future, by this node's clock.
+    Ahead,
+    /// It does not have the claim and cannot take it: a renewal that came too late.
+    Gone,
+    /// It has lost its data, or never had any: it takes no part until it is admitted.
+    Blank,
+}
+
+/// One node, as far as safety goes.
+#[cfg_attr(not(test), allow(dead_code))] // In Redis it is the script that does this.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Node<N: Ord> {
+    /// Whether it takes part.
+    pub(super) member: bool,
+    /// Names the time since it was last found without data: whoever admits it must mean this very time.
+    pub(super) blank: Option<u64>,
+    /// At least as high as every `last` that it no longer keeps.
+    pub(super) floor: Token,
+    /// The highest token it has stored for each name; kept longer than any claim.
+    pub(super) last: BTreeMap<N, Token>,
+    /// Who has each name.
+    pub(super) held: BTreeMap<N, Held>,
+    /// The longest ttl it was ever asked for.
+    pub(super) ttl_max: Duration,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Hello {
+    /// Names the time since it was found without data; none if it takes part.
+    pub(super) blank: Option<u64>,
+    /// The highest token it may ever have stored.
+    pub(super) highest: Token,
+    /// The longest ttl it was ever asked for.
+    pub(super) ttl_max: Duration,
+}
+
+/// A claim in a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) id: ClaimId,
+    pub(super) token: Token,
+    pub(super) ttl: Duration,
+    /// By the node's clock.
+    pub(super) expires: Moment,
+}
+
+#[cfg_attr(not(test), allow(dead_code))]
+impl<N: Ord + Clone> Node<N> {
+    /// Proposes a token for a claim. `anew` if this client has proposed another one for it before; else a node that
+    /// has the claim already answers with the token it has.
+    pub(super) fn claim(
+        &mut self,
+        name: &N,
+        id: ClaimId,
+        token: Token,
+        ttl: Duration,
+        anew: bool,
+        now: Moment,
+    ) -> Vote {
+        if !self.member {
+            return Vote::Blank;
+        }
+        match self.holder(name, now) {
+            Some(held) if held.id != id => Vote::Busy,
+            Some(held) if held.token == token || !anew => self.prolong(name, held, ttl, now),
+            _ => self.store(name, id, token, ttl, now),
+        }
+    }
+
+    /// Renews a claim; with its token, also where the node missed it so far: by the rule of the grant.
+    pub(super) fn renew(&mut self, name: &N, id: ClaimId, token: Option<Token>, ttl: Duration, now: Moment) -> Vote {
+        if !self.member {
+            return Vote::Blank;
+        }
+        match (self.holder(name, now), token) {
+            (Some(held), _) if held.id != id => Vote::Gone,
+            (Some(held), None) => self.prolong(name, held, ttl, now),
+            (Some(held), Some(token)) if held.token == token => self.prolong(name, held, ttl, now),
+            (None, Some(token)) => match self.store(name, id, token, ttl, now) {
+                Vote::Stored(token) => Vote::Stored(token),
+                _ => Vote::Gone,
+            },
+            _ => Vote::Gone,
+        }
+    }
+
+    /// Ends a claim. With its token, a request of it that arrives later finds the name taken by nobody and is refused
+    /// all the same. Whether the node had it.
+    pub(super) fn release(&mut self, name: &N, id: ClaimId, token: Option<Token>, now: Moment) -> bool {
+        if !self.member {
+            return false;
+        }
+        if self.holder(name, now).is_some_and(|held| held.id == id) {
+            self.held.remove(name);
+            return true;
+        }
+        if let Some(token) = token
+            && self.allows(name, token, now).is_ok()
+        {
+            self.last.insert(name.clone(), token);
+        }
+        false
+    }
+
+    /// Forgets the `last` of idle names: the floor takes their place.
+    pub(super) fn forget_idle(&mut self) {
+        let dropped = self.last.values().max().copied().unwrap_or_default();
+        self.floor = self.floor.max(dropped);
+        self.last.clear();
+    }
+
+    /// Whether it takes part, and if not, since when: `nonce` names that time unless it has a name already.
+    pub(super) fn hello(&mut self, nonce: u64) -> Hello {
+        if !self.member {
+            self.blank.get_or_insert(nonce);
+        }
+        Hello { blank: self.blank, highest: self.highest(), ttl_max: self.ttl_max }
+    }
+
+    /// Takes part from now on, unless it lost its data once more since it was found blank.
+    pub(super) fn admit(&mut self, blank: u64, floor: Token) {
+        if !self.member && self.blank == Some(blank) {
+            self.member = true;
+            self.blank = None;
+            self.floor = floor;
+        }
+    }
+
+    /// The highest token it may ever have stored.
+    fn highest(&self) -> Token {
+        self.last.values().copied().max().unwrap_or_default().max(self.floor)
+    }
+
+    fn holder(&self, name: &N, now: Moment) -> Option<Held> {
+        self.held.get(name).copied().filter(|held| held.expires > now)
+    }
+
+    fn last(&self, name: &N) -> Token {
+        self.last.get(name).copied().unwrap_or(self.floor)
+    }
+
+    fn allows(&self, name: &N, token: Token, now: Moment) -> Result<(), Vote> {
+        let last = self.last(name);
+        if token <= last {
+            return Err(Vote::Behind(last));
+        }
+        // No clock from the future can make a name's tokens run away.
+        if token.0 > last.0 + 1 && token.0 > (now + AHEAD_MAX).0 {
+            return Err(Vote::Ahead);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, name: &N, id: ClaimId, token: Token, ttl: Duration, now: Moment) -> Vote {
+        if let Err(vote) = self.allows(name, token, now) {
+            return vote;
+        }
+        self.last.insert(name.clone(), token);
+        self.ttl_max = self.ttl_max.max(ttl);
+        self.held.insert(name.clone(), Held { id, token, ttl, expires: now + ttl });
+        Vote::Stored(token)
+    }
+
+    /// A shorter ttl keeps the longer one.
+    fn prolong(&mut self, name: &N, held: Held, ttl: Duration, now: Moment) -> Vote {
+        let ttl = ttl.max(held.ttl);
+        self.ttl_max = self.ttl_max.max(ttl);
+        self.held.insert(name.clone(), Held { ttl, expires: now + ttl, ..held });
+        Vote::Stored(held.token)
+    }
+}
+
+/// What the answers of a round add up to so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// More than half hold the name for this claim, with one token.
+    Won(Token),
+    /// Others have it on so many nodes that it cannot be won, or enough that somebody else tries as well.
+    Busy,
+    /// Propose a token above this one, to all nodes.
+    Above(Token),
+    /// A renewal: too many nodes do not have the claim.
+    Gone,
+    /// Too few nodes answer.
+    NoQuorum,
+}
+
+/// The answers of one round.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    nodes: usize,
+    answered: usize,
+    /// The tokens that nodes have stored for the claim: nearly always one.
+    stored: Vec<(Token, usize)>,
+    busy: usize,
+    gone: usize,
+    /// No answer, or one that does not count.
+    silent: usize,
+    /// The highest `last` that was answered.
+    highest: Token,
+}
+
+impl Tally {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { nodes, answered: 0, stored: Vec::new(), busy: 0, gone: 0, silent: 0, highest: Token(0) }
+    }
+
+    /// Counts an answer; `None` for one that did not come, or must not count.
+    pub(super) fn count(&mut self, vote: Option<Vote>) {
+        self.answered += 1;
+        match vote {
+            Some(Vote::Stored(token)) => {
+                self.highest = self.highest.max(token);
+                match self.stored.iter_mut().find(|(stored, _)| *stored == token) {
+                    Some((_, count)) => *count += 1,
+                    None => self.stored.push((token, 1)),
+                }
+            }
+            Some(Vote::Busy) => self.busy += 1,
+            Some(Vote::Gone) => self.gone += 1,
+            Some(Vote::Behind(last)) => self.highest = self.highest.max(last),
+            Some(Vote::Ahead | Vote::Blank) | None => self.silent += 1,
+        }
+    }
+
+    /// The verdict, as soon as no further answer can change it. Once every node has been counted there is one.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        let needed = quorum(self.nodes);
+        if let Some((token, _)) = self.stored.iter().find(|(_, count)| *count >= needed) {
+            return Some(Verdict::Won(*token));
+        }
+        let spare = self.nodes - needed;
+        if self.busy > spare {
+            return Some(Verdict::Busy);
+        }
+        if self.gone > spare {
+            return Some(Verdict::Gone);
+        }
+        if self.answered < self.nodes {
+            return None;
+        }
+        if self.silent > spare {
+            return Some(Verdict::NoQuorum);
+        }
+        if self.busy > 0 {
+            // Split, or nearly: whoever tries again later finds it decided.
+            return Some(Verdict::Busy);
+        }
+        if self.gone > 0 {
+            // Those that are silent may have it.
+            return Some(Verdict::NoQuorum);
+        }
+        Some(Verdict::Above(self.highest))
+    }
+}
+
+/// What is to be done about nodes that take no part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Nobody has ever taken part, or everybody lost everything: all begin, each with its own time as the floor.
+    NewFleet,
+    /// These begin, with this floor.
+    Admit(Vec<usize>, Token),
+    /// These have to be looked at again when they have been blank for this long.
+    Wait(Vec<usize>, Duration),
+    /// Nothing.
+    Nothing,
+}
+
+/// The longest time from the first request of a round to its verdict: a later one is void. So whoever waits this long
+/// after a node was found blank knows of every claim that this node has helped to grant.
+pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
+
+/// Decides about nodes without data. `hellos`: what each node says of itself, none if it does not answer; `seen`: for
+/// how long each has been known blank, under the name it now gives. Both passes over all nodes must have said the same
+/// before a fleet counts as new: otherwise a node may have served, and lost its data again, between two questions.
+pub(super) fn admission(hellos: &[Option<Hello>], seen: &[Duration], passes_agree: bool) -> Admission {
+    let blank = |hello: &Option<Hello>| hello.is_some_and(|hello| hello.blank.is_some());
+    let blanks: Vec<usize> = (0..hellos.len()).filter(|index| blank(&hellos[*index])).collect();
+    if blanks.is_empty() {
+        return Admission::Nothing;
+    }
+    if blanks.len() == hellos.len() {
+        return if passes_agree { Admission::NewFleet } else { Admission::Nothing };
+    }
+    let members: Vec<&Hello> = hellos.iter().flatten().filter(|hello| hello.blank.is_none()).collect();
+    // So many that every majority a blank node was part of has one of them.
+    if members.len() < hellos.len() - quorum(hellos.len()) + 1 {
+        return Admission::Nothing;
+    }
+    let ttl_max = members.iter().map(|hello| hello.ttl_max).max().unwrap_or_default().max(ROUND_MAX);
+    // Clocks run at different rates.
+    let wait = ttl_max + ttl_max / 100 + Duration::from_millis(2);
+    let (ripe, green): (Vec<usize>, Vec<usize>) =
+        blanks.into_iter().partition(|index| seen.get(*index).is_some_and(|seen| *seen >= wait));
+    if ripe.is_empty() {
+        return Admission::Wait(green, wait);
+    }
+    let floor = members.iter().map(|hello| hello.highest).max().unwrap_or_default();
+    Admission::Admit(ripe, floor)
+}
+
+/// The middle one of the nodes' clocks: as long as most are right, so is it.
+pub(super) fn median(mut times: Vec<u64>) -> Option<u64> {
+    times.sort_unstable();
+    times.get(times.len().checked_sub(1)? / 2).copied()
+}
+
+/// Whether a token or a clock is so far ahead that its node counts as down.
+pub(super) fn too_far_ahead(time: u64, median: u64) -> bool {
+    time > median.saturating_add(crate::clock::micros(AHEAD_MAX))
+}
