@@ -6,6 +6,7 @@
 
 mod builder;
 mod certificates;
+mod clock_shift;
 mod cluster;
 mod leftovers;
 mod ports;

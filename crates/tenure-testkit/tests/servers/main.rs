@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod clock;
 mod cluster;
 mod connection;
 mod leftovers;
