@@ -5,6 +5,7 @@
 mod clock;
 mod cluster;
 mod connection;
+mod fleet;
 mod leftovers;
 mod lifetime;
 mod proxy;
