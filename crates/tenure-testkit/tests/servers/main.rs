@@ -8,6 +8,7 @@ mod connection;
 mod fleet;
 mod leftovers;
 mod lifetime;
+mod own_network;
 mod proxy;
 mod redis;
 mod sentinel;
