@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::certificates::Certificates;
+use super::clock_shift::ClockShift;
 use super::ports::Port;
 use super::redis::{ADMIN, ADMIN_PASSWORD, Redis};
 use super::scratch;
@@ -21,6 +22,7 @@ pub struct Builder {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     tls: bool,
+    shifted_clock: bool,
     users: Option<String>,
     login: Option<(String, String)>,
     database: Option<u16>,
@@ -34,6 +36,7 @@ impl Builder {
             args: Vec::new(),
             env: Vec::new(),
             tls: false,
+            shifted_clock: false,
             users: None,
             login: None,
             database: None,
@@ -76,6 +79,13 @@ impl Builder {
         self
     }
 
+    /// A wall clock that [`Redis::shift_clock`] sets.
+    #[must_use]
+    pub fn shifted_clock(mut self) -> Self {
+        self.shifted_clock = true;
+        self
+    }
+
     /// Users, as lines of an ACL file (`user NAME RULES`). One more is added for [`Redis::cli`]; `default` is as
     /// Redis has it unless a line turns it off.
     #[must_use]
@@ -109,9 +119,11 @@ impl Builder {
             let directory = scratch::directory();
             let port = Port::free();
             let certificates = self.tls.then(|| Certificates::make(directory.path()));
-            let launch = self.launch(directory.path(), port.number, certificates.as_ref());
+            let clock = self.shifted_clock.then(|| ClockShift::make(directory.path()));
+            let mut launch = self.launch(directory.path(), port.number, certificates.as_ref());
+            launch.env.extend(clock.iter().flat_map(ClockShift::env));
             let url = self.url(port.number, certificates.as_ref());
-            let server = Redis::new(launch, port, url, certificates, self.users.is_some(), directory);
+            let server = Redis::new(launch, port, url, certificates, clock, self.users.is_some(), directory);
             if server.try_wait() {
                 return server;
             }

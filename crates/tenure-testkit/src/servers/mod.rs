@@ -1,14 +1,20 @@
-//! Real servers on loopback ports, for tests: a Redis, one with TLS, three Sentinels, a Cluster, and a proxy that
-//! plays the bad network in front of them.
+//! Real servers on loopback ports, for tests: a Redis, one with TLS, three Sentinels, a Cluster, a fleet of
+//! independent ones; and the faults they meet: a clock that is off, a proxy that plays the bad network, and a network of
+//! a test's own that really is bad.
 //!
 //! A server ends with its owner, and with the test process however that ends. A server that is not installed is
 //! a failure, never a skip.
 
 mod builder;
 mod certificates;
+mod clock_shift;
 mod cluster;
+mod fleet;
 mod leftovers;
+mod own_network;
+mod packets;
 mod ports;
+mod proxied;
 mod proxy;
 mod redis;
 mod scratch;
@@ -19,7 +25,11 @@ mod wait;
 
 pub use builder::Builder;
 pub use cluster::Cluster;
+pub use fleet::{Fleet, FleetBuilder};
 pub use leftovers::{leftovers, without_expiry};
+pub use own_network::{in_own_network, in_own_network_async};
+pub use packets::OwnNetwork;
+pub use proxied::ProxiedFleet;
 pub use proxy::Proxy;
 pub use redis::Redis;
 pub use sentinel::Sentinel;

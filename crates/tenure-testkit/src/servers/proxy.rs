@@ -36,9 +36,19 @@ struct Faults {
     frozen: bool,
     drop_replies: bool,
     refused: bool,
-    delay: Duration,
+    request_delay: Duration,
+    reply_delay: Duration,
     /// How often all connections were cut; one that was made before the last time is dead.
     cuts: usize,
+}
+
+impl Faults {
+    fn delay(&self, what: Bytes) -> Duration {
+        match what {
+            Bytes::Requests => self.request_delay,
+            Bytes::Replies => self.reply_delay,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -69,12 +79,17 @@ impl Proxy {
         Self { port, faults, listening, accepted, serving }
     }
 
-    /// `127.0.0.1:PORT`.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port.number)
+    /// Its port; the same for life.
+    pub fn port(&self) -> u16 {
+        self.port.number
     }
 
-    /// Stops all bytes, both ways; connections stay, and new ones are accepted.
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    /// Hangs: stops all bytes, both ways; connections stay, and new ones are accepted, also if the server is down.
     pub fn freeze(&self) {
         self.faults.send_modify(|faults| faults.frozen = true);
     }
@@ -91,7 +106,17 @@ impl Proxy {
 
     /// How long bytes are on their way, each way; those that are on it too.
     pub fn delay(&self, delay: Duration) {
-        self.faults.send_modify(|faults| faults.delay = delay);
+        self.faults.send_modify(|faults| (faults.request_delay, faults.reply_delay) = (delay, delay));
+    }
+
+    /// [`delay`](Self::delay) for requests alone: they take effect late.
+    pub fn delay_requests(&self, delay: Duration) {
+        self.faults.send_modify(|faults| faults.request_delay = delay);
+    }
+
+    /// [`delay`](Self::delay) for replies alone: requests take effect at once.
+    pub fn delay_replies(&self, delay: Duration) {
+        self.faults.send_modify(|faults| faults.reply_delay = delay);
     }
 
     /// Closes all connections; what was on its way is lost.
@@ -109,6 +134,16 @@ impl Proxy {
         let mut listening = self.listening.clone();
         let done = timeout(LIMIT, listening.wait_for(|listening| *listening != yes)).await;
         done.expect("the proxy does not obey").expect("the proxy runs");
+    }
+
+    /// Ends all faults; what was held up passes, and what was lost stays lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// It comes to be so all the same, later.
+    pub async fn heal(&self) {
+        self.faults.send_modify(|faults| *faults = Faults { cuts: faults.cuts, ..Faults::default() });
+        self.refuse(false).await;
     }
 
     /// How many connections were accepted so far.
@@ -179,7 +214,14 @@ async fn connection(
     mut faults: watch::Receiver<Faults>,
     cuts: usize,
 ) -> io::Result<()> {
-    let server = TcpStream::connect(address).await?;
+    let server = match TcpStream::connect(address).await {
+        Ok(server) => server,
+        Err(error) => {
+            // That nobody is there is news, and does not get through ice.
+            let _ = faults.wait_for(|faults| !faults.frozen || faults.cuts != cuts).await;
+            return Err(error);
+        }
+    };
     // Delays are the test's to make.
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -239,7 +281,7 @@ impl Network {
                 if now.cuts != self.cuts {
                     return Ok(());
                 }
-                if now.frozen || chunk.read_at + now.delay > Instant::now() {
+                if now.frozen || chunk.read_at + now.delay(self.what) > Instant::now() {
                     continue;
                 }
                 if now.drop_replies && self.what == Bytes::Replies {
@@ -261,7 +303,7 @@ impl Network {
     async fn arrival(&mut self, read_at: Instant) {
         loop {
             let now = *self.faults.borrow_and_update();
-            let due = read_at + now.delay;
+            let due = read_at + now.delay(self.what);
             if !now.frozen && due <= Instant::now() {
                 return;
             }

@@ -3,18 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
 use super::builder::Builder;
 use super::certificates::Certificates;
+use super::clock_shift::ClockShift;
 use super::ports::Port;
 use super::spawn::{Launch, Process, must_be_installed};
-use super::wait::{LIMIT, wait_for};
+use super::wait::{LIMIT, wait_for, wait_until};
 
 /// Who [`Redis::cli`] is, where there are users.
 pub(super) const ADMIN: &str = "testkit-admin";
 pub(super) const ADMIN_PASSWORD: &str = "testkit-admin";
+/// How exact a shift is looked at: clocks are read in whole seconds, one after the other.
+const CLOCK_ERROR_SECONDS: i64 = 2;
 
 /// A `redis-server` of this process on a port of its own; killed when dropped.
 ///
@@ -24,6 +28,7 @@ pub struct Redis {
     launch: Launch,
     url: String,
     certificates: Option<Certificates>,
+    clock: Option<ClockShift>,
     has_users: bool,
     directory: TempDir,
     port: Port,
@@ -51,11 +56,12 @@ impl Redis {
         port: Port,
         url: String,
         certificates: Option<Certificates>,
+        clock: Option<ClockShift>,
         has_users: bool,
         directory: TempDir,
     ) -> Self {
         let process = Mutex::new(launch.spawn());
-        Self { process, launch, url, certificates, has_users, directory, port }
+        Self { process, launch, url, certificates, clock, has_users, directory, port }
     }
 
     /// Its port; the same for life.
@@ -175,6 +181,32 @@ impl Redis {
     /// Ends a [`pause`](Self::pause).
     pub fn resume(&self) {
         self.process().resume();
+    }
+
+    /// Sets how far its wall clock is ahead of ours, or behind if negative; it stays so across restarts. Returns when
+    /// the server shows it; a server that is down or paused will.
+    ///
+    /// # Panics
+    ///
+    /// If it was not built with [`Builder::shifted_clock`].
+    pub fn shift_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("a server with a shifted clock").set(seconds);
+        if self.answers() {
+            let shows = || (self.clock_ahead() - seconds).abs() <= CLOCK_ERROR_SECONDS;
+            wait_until("the clock is shifted", shows);
+        }
+    }
+
+    /// How far its wall clock is ahead of ours, in seconds, give or take one.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub fn clock_ahead(&self) -> i64 {
+        let said = self.cli(&["time"]);
+        let theirs = said.lines().next().and_then(|seconds| seconds.parse::<i64>().ok());
+        let ours = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs();
+        theirs.unwrap_or_else(|| panic!("no time: {said}")) - ours.cast_signed()
     }
 
     /// Waits until the server answers; false if it ended since its port was taken.

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use super::cluster::Cluster;
+use super::fleet::Fleet;
 use super::redis::Redis;
 use super::sentinel::Sentinel;
 
@@ -40,4 +41,10 @@ pub fn sentinel() -> &'static Sentinel {
 pub fn cluster() -> &'static Cluster {
     static SERVERS: OnceLock<Cluster> = OnceLock::new();
     SERVERS.get_or_init(Cluster::start)
+}
+
+/// Five masters that know nothing of each other.
+pub fn fleet() -> &'static Fleet {
+    static SERVERS: OnceLock<Fleet> = OnceLock::new();
+    SERVERS.get_or_init(|| Fleet::start(5))
 }

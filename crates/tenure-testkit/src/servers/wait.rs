@@ -8,13 +8,18 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Looks until there is something to see, or gives up.
-pub(super) fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub(super) fn wait_for<T>(look: impl FnMut() -> Option<T>) -> Option<T> {
+    wait_at_most(LIMIT, look)
+}
+
+/// [`wait_for`] with another limit.
+pub(super) fn wait_at_most<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
         if let Some(seen) = look() {
             return Some(seen);
         }
-        if start.elapsed() > LIMIT {
+        if start.elapsed() > limit {
             return None;
         }
         sleep(BETWEEN_LOOKS);

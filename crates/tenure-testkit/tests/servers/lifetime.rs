@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use tenure_testkit::servers::{Redis, Sentinel, shared, wait_until};
+use tenure_testkit::servers::{Redis, Sentinel, in_own_network, shared, wait_until};
 
 use crate::connection::Connection;
 
@@ -84,6 +84,33 @@ fn servers_and_directories_go_with_a_test_process_that_is_killed() {
     wait_until("their directories are gone", || {
         servers.iter().all(|(_, directory)| !Path::new(directory).parent().unwrap().exists())
     });
+}
+
+#[test]
+fn a_network_goes_with_a_test_process_that_is_killed() {
+    if let Some(file) = std::env::var_os(VICTIM) {
+        return in_own_network(|_| {
+            let redis = Redis::start();
+            // Renamed, so that whoever reads it reads all of it.
+            let draft = redis.directory().join("pids");
+            fs::write(&draft, format!("{} {}", std::process::id(), redis.pid())).unwrap();
+            fs::rename(draft, file).unwrap();
+            wait_until("it is killed", || false);
+        });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pids");
+    let mut victim = Command::new(std::env::current_exe().unwrap());
+    victim.args(["--exact", "--nocapture", "lifetime::a_network_goes_with_a_test_process_that_is_killed"]);
+    let mut victim = Victim(victim.env(VICTIM, &file).stdout(Stdio::null()).spawn().unwrap());
+    wait_until("there is a server inside", || file.exists());
+    let pids = fs::read_to_string(&file).unwrap();
+    let pids: Vec<u32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    assert!(!pids.iter().any(|pid| is_gone(*pid)));
+
+    victim.0.kill().unwrap();
+    victim.0.wait().unwrap();
+    wait_until("the test inside and its server are gone", || pids.iter().all(|pid| is_gone(*pid)));
 }
 
 /// Starts servers: its own, a paused one, and one that no owner would ever drop; and does not end by itself.

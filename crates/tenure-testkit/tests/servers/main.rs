@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod clock;
 mod cluster;
 mod connection;
+mod fleet;
 mod leftovers;
 mod lifetime;
+mod own_network;
 mod proxy;
 mod redis;
 mod sentinel;

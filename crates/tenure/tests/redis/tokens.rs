@@ -1,98 +1,16 @@
 //! Tokens grow, whatever a server forgets and whatever its clock does.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tenure::{Guard, Loss, Tenure};
 use tenure_testkit::servers::{Redis, Sentinel, wait_until};
 
 use crate::failover::{LONG, Tokens, connect, end, lose, record, soon};
 
-/// Shifts the wall clock of the process it is loaded into by as many nanoseconds as a file says, read at every look.
-/// System calls of its own, neither `dlsym` nor `malloc`: Redis's allocator looks at the clock.
-const SHIM: &str = r#"
-#define _GNU_SOURCE
-#include <time.h>
-#include <sys/time.h>
-#include <sys/syscall.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <stdint.h>
-static volatile int64_t *shift; static int64_t zero;
-static int64_t get(void) {
-  if (!shift) {
-    const char *file = getenv("TSHIM_FILE");
-    int fd = file ? open(file, O_RDONLY) : -1;
-    void *map = fd < 0 ? MAP_FAILED : mmap(0, 4096, PROT_READ, MAP_SHARED, fd, 0);
-    shift = map == MAP_FAILED ? &zero : map;
-    if (fd >= 0) close(fd);
-  }
-  return *shift;
-}
-static void add(struct timespec *t) {
-  int64_t n = (int64_t)t->tv_sec * 1000000000LL + t->tv_nsec + get();
-  t->tv_sec = n / 1000000000LL; t->tv_nsec = n % 1000000000LL;
-}
-int clock_gettime(clockid_t c, struct timespec *t) {
-  int r = syscall(SYS_clock_gettime, c, t);
-  if (!r && (c == CLOCK_REALTIME || c == CLOCK_REALTIME_COARSE)) add(t);
-  return r;
-}
-int gettimeofday(struct timeval *v, void *z) {
-  struct timespec t; int r = syscall(SYS_clock_gettime, CLOCK_REALTIME, &t);
-  add(&t); v->tv_sec = t.tv_sec; v->tv_usec = t.tv_nsec / 1000;
-  return r;
-}
-time_t time(time_t *o) {
-  struct timespec t; syscall(SYS_clock_gettime, CLOCK_REALTIME, &t);
-  add(&t); if (o) *o = t.tv_sec;
-  return t.tv_sec;
-}
-"#;
-
 /// A Redis whose clock the test sets.
-struct Shifted {
-    redis: Redis,
-    file: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-impl Shifted {
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let (source, library, file) =
-            (directory.path().join("shim.c"), directory.path().join("shim.so"), directory.path().join("shift"));
-        fs::write(&source, SHIM).unwrap();
-        // A whole page, as it is mapped.
-        fs::write(&file, [0; 4096]).unwrap();
-        let built =
-            Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).args([&library, &source]).status().unwrap();
-        assert!(built.success(), "cc: {built}");
-        let redis = Redis::builder().env("LD_PRELOAD", library).env("TSHIM_FILE", &file).start();
-        Self { redis, file, _directory: directory }
-    }
-
-    /// Sets how far its clock is ahead of ours, and returns when it shows.
-    fn shift(&self, seconds: i64) {
-        use std::os::unix::fs::FileExt as _;
-        let file = fs::File::options().write(true).open(&self.file).unwrap();
-        file.write_all_at(&(seconds * 1_000_000_000).to_ne_bytes(), 0).unwrap();
-        if self.redis.answers() {
-            wait_until("the clock is shifted", || (self.ahead() - seconds).abs() <= 2);
-        }
-    }
-
-    /// How far its clock is ahead of ours, in seconds.
-    fn ahead(&self) -> i64 {
-        let time = self.redis.cli(&["time"]);
-        let theirs: i64 = time.lines().next().unwrap().parse().unwrap();
-        theirs - i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
-    }
+fn shifted() -> Redis {
+    Redis::builder().shifted_clock().start()
 }
 
 async fn grant(tenure: &Tenure, name: &str) -> Guard {
@@ -171,18 +89,18 @@ async fn tokens_grow_across_failovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_when_the_servers_clock_steps_back() {
-    let server = Shifted::start();
+    let server = shifted();
     let mut tokens = [Tokens::default(), Tokens::default(), Tokens::default()];
-    let a = connect(server.redis.url()).await;
+    let a = connect(server.url()).await;
     take(&a, "x", &mut tokens[0]).await;
     let held = grant(&a, "held").await;
     tokens[1].next(&held);
     let block = grant(&a, "once").await;
     tokens[2].next(&block);
     block.release().await.unwrap();
-    server.shift(-60);
+    server.shift_clock(-60);
     // A client that has seen nothing: the server alone must know.
-    let b = connect(server.redis.url()).await;
+    let b = connect(server.url()).await;
     for client in [&b, &a, &b] {
         take(client, "x", &mut tokens[0]).await;
         take(client, "once", &mut tokens[2]).await;
@@ -190,37 +108,37 @@ async fn tokens_grow_when_the_servers_clock_steps_back() {
     assert!(held.is_held());
     held.release().await.unwrap();
     take(&b, "held", &mut tokens[1]).await;
-    end([a, b], &[&server.redis]).await;
+    end([a, b], &[&server]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_client_has_seen_counts_if_a_forgetful_server_is_a_little_behind() {
-    let server = Shifted::start();
+    let server = shifted();
     let mut tokens = Tokens::default();
-    let a = connect(server.redis.url()).await;
+    let a = connect(server.url()).await;
     take(&a, "x", &mut tokens).await;
-    server.redis.kill();
-    server.shift(-5);
-    server.redis.restart();
-    assert!((-7..=-3).contains(&server.ahead()));
+    server.kill();
+    server.shift_clock(-5);
+    server.restart();
+    assert!((-7..=-3).contains(&server.clock_ahead()));
     take(&a, "x", &mut tokens).await;
     // What it was given there counts for whoever comes.
-    let b = connect(server.redis.url()).await;
+    let b = connect(server.url()).await;
     take(&b, "x", &mut tokens).await;
-    end([a, b], &[&server.redis]).await;
+    end([a, b], &[&server]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_client_has_seen_does_not_count_if_it_is_far_ahead() {
-    let server = Shifted::start();
-    server.shift(60);
-    let a = connect(server.redis.url()).await;
+    let server = shifted();
+    server.shift_clock(60);
+    let a = connect(server.url()).await;
     let ahead = grant(&a, "x").await;
     let token = ahead.token().unwrap();
     ahead.release().await.unwrap();
-    server.redis.kill();
-    server.shift(0);
-    server.redis.restart();
+    server.kill();
+    server.shift_clock(0);
+    server.restart();
     // No clock from the future poisons a server that does not know it.
     let now = grant(&a, "x").await;
     assert!(now.token().unwrap() < token);
@@ -228,29 +146,29 @@ async fn what_a_client_has_seen_does_not_count_if_it_is_far_ahead() {
     let again = grant(&a, "x").await;
     assert!(again.token().unwrap() < token);
     again.release().await.unwrap();
-    end([a], &[&server.redis]).await;
+    end([a], &[&server]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_forward_ends_leases_in_the_store_and_only_tokens_protect() {
-    let server = Shifted::start();
-    let (a, b) = (connect(server.redis.url()).await, connect(server.redis.url()).await);
+    let server = shifted();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
     let mut tokens = Tokens::default();
     let lock = a.lock("x").ttl(Duration::from_secs(50));
     let held = soon("a grant", lock.acquire()).await.unwrap();
     drop(lock);
     let token = tokens.next(&held);
     let deadline = held.deadline();
-    server.shift(60);
-    wait_until("the store has forgotten it", || server.redis.cli(&["exists", &record("x")]) == "0");
+    server.shift_clock(60);
+    wait_until("the store has forgotten it", || server.cli(&["exists", &record("x")]) == "0");
     let next = grant(&b, "x").await;
     tokens.next(&next);
     assert!(held.is_held() && held.token() == Some(token) && held.deadline() == deadline, "two leases: as documented");
-    server.redis.cli(&["client", "kill", "type", "pubsub"]);
+    server.cli(&["client", "kill", "type", "pubsub"]);
     assert_eq!(soon("it is told at its next renewal", held.lost()).await, Loss::Gone);
     assert!(next.is_held());
     next.release().await.unwrap();
     drop(held);
     take(&a, "x", &mut tokens).await;
-    end([a, b], &[&server.redis]).await;
+    end([a, b], &[&server]).await;
 }
