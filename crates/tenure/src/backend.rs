@@ -175,6 +175,13 @@ pub enum Event {
         /// How.
         loss: Loss,
     },
+    /// A name that a claim of this client was refused is free, and kept for it for a moment: ask again now.
+    TryNow {
+        /// Which.
+        id: ClaimId,
+        /// The name.
+        name: Name,
+    },
     /// Events may have been missed: ask for every claim now.
     Resubscribed,
 }
@@ -189,6 +196,8 @@ pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 pub struct Capabilities {
     /// Claims wait in the store, in order; without it the engine asks again and again.
     pub queue: bool,
+    /// Without a queue, a claim that would wait is told when it is worth asking again ([`Event::TryNow`]).
+    pub hints: bool,
     /// Grants carry fencing tokens.
     pub tokens: bool,
     /// Tokens can be reserved in blocks, so that tasks of one process may hand over in memory.
@@ -215,6 +224,7 @@ impl Capabilities {
     /// Everything but replicas, with tenure's own limits of the ttl.
     pub const ALL: Self = Self {
         queue: true,
+        hints: false,
         tokens: true,
         blocks: true,
         shared: true,

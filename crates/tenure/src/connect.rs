@@ -17,6 +17,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("redis+sentinel", "redis"),
     ("redis+cluster", "redis"),
     ("redlock", "redlock"),
+    ("redlocks", "redlock"),
     ("etcd", "etcd"),
     ("zookeeper", "zookeeper"),
     ("postgres", "postgres"),
@@ -36,6 +37,7 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     let built_in = match *feature {
         "sqlite" => cfg!(all(feature = "sqlite", target_os = "linux")),
         "redis" => cfg!(feature = "redis"),
+        "redlock" => cfg!(feature = "redlock"),
         _ => scheme == "memory",
     };
     if !built_in {
@@ -46,6 +48,12 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     if *feature == "redis" {
         return Ok(Arc::new(
             crate::backends::redis::RedisBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
+    }
+    #[cfg(feature = "redlock")]
+    if *feature == "redlock" {
+        return Ok(Arc::new(
+            crate::backends::redlock::RedlockBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
         ));
     }
     let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -73,7 +81,7 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
 }
 
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2 or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3 or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.

@@ -55,6 +55,8 @@ pub enum ErrorKind {
     Timeout,
     /// The store could not be reached, or did not answer.
     Unavailable,
+    /// Too few nodes of a fleet took part; the message has the reason of each.
+    Quorum,
     /// The store answers, but cannot be used: a full disk, a corrupt file, a newer schema.
     Store,
     /// The store refused the user or password, or the user lacks a right.
@@ -146,7 +148,7 @@ impl Error {
     /// before anything is sent or by the store's own answer, else [`Unknown`](Certainty::Unknown).
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let certainty = match kind {
-            ErrorKind::Unavailable | ErrorKind::Store => Certainty::Unknown,
+            ErrorKind::Unavailable | ErrorKind::Quorum | ErrorKind::Store => Certainty::Unknown,
             _ => Certainty::NotApplied,
         };
         Self(Box::new(Inner {
@@ -239,7 +241,10 @@ impl Error {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Replicas)
+        matches!(
+            self.0.kind,
+            ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Quorum | ErrorKind::Replicas
+        )
     }
 
     /// The store, without a password.

@@ -107,6 +107,14 @@ impl Core {
                     self.lose(&claim, loss);
                 }
             }
+            Event::TryNow { id, name } => match self.registry.find(id) {
+                Some(claim) => claim.nudge(),
+                // Given up meanwhile: the next may have it.
+                None => {
+                    let release = self.backend.release(&name, id, None);
+                    self.errand(Box::pin(async move { drop(release.await) }));
+                }
+            },
             Event::Resubscribed => self.registry.ask_for_all(self.clock.now()),
         }
     }
@@ -170,7 +178,7 @@ impl Core {
     pub(crate) fn reached<T>(&self, answer: Option<std::result::Result<T, &Error>>) {
         let silent = match answer {
             Some(Ok(_)) => false,
-            Some(Err(error)) => error.kind() == ErrorKind::Unavailable,
+            Some(Err(error)) => matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Quorum),
             None => true,
         };
         self.reachable.store(!silent, Ordering::Release);

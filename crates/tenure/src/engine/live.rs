@@ -38,6 +38,8 @@ pub(crate) struct LiveClaim {
     deadline: AtomicU64,
     state: Mutex<State>,
     changed: Notify,
+    /// Rung when it is worth asking again.
+    nudged: Notify,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ impl LiveClaim {
             deadline: AtomicU64::new(0),
             state: Mutex::new(state),
             changed: Notify::new(),
+            nudged: Notify::new(),
         }
     }
 
@@ -239,6 +242,16 @@ impl LiveClaim {
         drop(state);
         self.changed.notify_waiters();
         Some(was_granted)
+    }
+
+    /// The store says that it is worth asking again.
+    pub(crate) fn nudge(&self) {
+        self.nudged.notify_one();
+    }
+
+    /// Resolves when the store has said, or says, that it is worth asking again.
+    pub(crate) fn nudged(&self) -> tokio::sync::futures::Notified<'_> {
+        self.nudged.notified()
     }
 
     /// Resolves at the next change of the phase to granted or lost.

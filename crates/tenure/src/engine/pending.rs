@@ -172,8 +172,8 @@ impl Pending {
 
     /// Asks for the claim once. False if it is busy and the caller does not wait.
     async fn ask(&mut self, wait: Wait) -> Result<bool> {
-        let store_queues = self.core.backend.capabilities().queue;
-        let queue = store_queues && !matches!(wait, Wait::No);
+        let store = self.core.backend.capabilities();
+        let queue = (store.queue || store.hints) && !matches!(wait, Wait::No);
         let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
         let presumed = self.presumed();
         let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
@@ -198,14 +198,16 @@ impl Pending {
             }
             Some(Ok(Answer { value: Claimed::Busy(place), .. })) => {
                 self.reached = true;
-                self.sent = false;
+                // Its place among those that are told when to ask again is all that the store has.
+                self.sent = queue && store.hints;
+                let held_for = place.holder_expires_in;
                 self.last_place = Some(place);
                 if matches!(wait, Wait::No) {
                     return Ok(false);
                 }
-                if !store_queues {
+                if !store.queue {
                     self.tries += 1;
-                    self.pause(self.plan.strategy.pause(self.tries), wait).await?;
+                    self.pause(self.plan.strategy.pause(self.tries, held_for), wait).await?;
                 }
                 Ok(true)
             }
@@ -379,7 +381,9 @@ impl Pending {
     async fn pause(&mut self, pause: Duration, wait: Wait) -> Result<()> {
         let until = self.core.clock.now() + pause;
         let limit = wait.limit();
-        self.core.alarm(limit.map_or(until, |limit| limit.min(until))).await;
+        let until = limit.map_or(until, |limit| limit.min(until));
+        let claim = self.claim.clone();
+        self.core.within(|| Some(until), pin!(claim.nudged())).await;
         if limit.is_some_and(|limit| self.core.clock.now() >= limit) {
             return Err(self.timed_out());
         }

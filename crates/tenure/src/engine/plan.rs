@@ -30,12 +30,15 @@ pub enum WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// The pause before try number `tries`.
-    pub(crate) fn pause(self, tries: u32) -> Duration {
+    /// The pause before try number `tries`, of a name that is held for so long unless its holder renews.
+    pub(crate) fn pause(self, tries: u32, held_for: Duration) -> Duration {
         let jitter = 0.5 + rand::random::<f64>();
         match self {
             Self::Spin => Duration::from_millis(2).mul_f64(jitter),
-            Self::Backoff => Duration::from_millis(10 << tries.min(6)).mul_f64(jitter),
+            // A holder that has died is not waited for any longer; those who wait for it come one after the other.
+            Self::Backoff => Duration::from_millis(10 << tries.min(6))
+                .mul_f64(jitter)
+                .min(held_for + Duration::from_millis(10 << tries.min(3)).mul_f64(jitter)),
         }
     }
 }

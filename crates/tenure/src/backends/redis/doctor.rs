@@ -26,7 +26,7 @@ use crate::error::Result;
 pub(super) async fn examine(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> Result<Checkup> {
     let mut checkup = Checkup::default();
     let masters = match &settings.topology {
-        Topology::Single => settings.addresses.clone(),
+        Topology::Single | Topology::Fleet => settings.addresses.clone(),
         Topology::Sentinel { service } => sentinels::examine(&settings, service, &mut checkup).await?,
         Topology::Cluster => cluster::examine(&settings, &clock, &mut checkup).await?,
     };

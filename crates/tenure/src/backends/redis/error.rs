@@ -5,7 +5,7 @@ use redis::RedisError;
 use crate::error::{Certainty, Error, ErrorKind};
 
 /// The error of a command: what the server said, or that it did not answer.
-pub(super) fn of_command(error: &RedisError) -> Error {
+pub(in crate::backends) fn of_command(error: &RedisError) -> Error {
     match error.code() {
         Some(code) => of_server(code, &format!("{code} {}", error.detail().unwrap_or_default())),
         // Lost on the way, there or back.
@@ -16,7 +16,7 @@ pub(super) fn of_command(error: &RedisError) -> Error {
 }
 
 /// The error of an attempt to connect: nothing was asked yet.
-pub(super) fn of_connect(error: &RedisError) -> Error {
+pub(in crate::backends) fn of_connect(error: &RedisError) -> Error {
     let auth = error.kind() == redis::ErrorKind::AuthenticationFailed;
     let of_server = error.code().map(|code| of_server(code, &error.to_string()));
     let error = match of_server {
@@ -28,7 +28,7 @@ pub(super) fn of_connect(error: &RedisError) -> Error {
 }
 
 /// What the server said: `text` begins with the code, as in "OOM command not allowed".
-pub(super) fn of_text(text: &str) -> Error {
+pub(in crate::backends) fn of_text(text: &str) -> Error {
     // Inside a script, older servers put their own words before.
     let codes = ["TRYAGAIN", "OOM", "MISCONF", "NOREPLICAS", "READONLY", "NOPERM", "WRONGTYPE", "MASTERDOWN"];
     let code = text.split(' ').next().filter(|code| codes.contains(code));

@@ -60,7 +60,7 @@ fn parse_field(field: &str) -> Option<(Owner, ClaimId)> {
     Some((Owner::new(owner).ok()?, ClaimId(id.parse().ok()?)))
 }
 
-pub(super) fn claim(layout: Layout, name: &Name, request: &ClaimRequest) -> Work {
+pub(in crate::backends) fn claim(layout: Layout, name: &Name, request: &ClaimRequest) -> Work {
     let args = match layout {
         Layout::Redisson => vec![
             "claim".to_owned(),
@@ -81,15 +81,25 @@ pub(super) fn claim(layout: Layout, name: &Name, request: &ClaimRequest) -> Work
     work(layout, name, args)
 }
 
+/// A plain claim whose number every server is told, instead of each choosing its own.
+#[cfg(feature = "redlock")]
+pub(in crate::backends) fn claim_numbered(name: &Name, request: &ClaimRequest, number: u64) -> Work {
+    let mut work = claim(Layout::Plain, name, request);
+    if let Work::Script { args, .. } = &mut work {
+        args.push(number.to_string());
+    }
+    work
+}
+
 fn id_text(layout: Layout, id: ClaimId) -> String {
     if layout == Layout::Redisson { id.0.to_string() } else { id.to_string() }
 }
 
-pub(super) fn renew(layout: Layout, name: &Name, id: ClaimId, ttl: Duration) -> Work {
+pub(in crate::backends) fn renew(layout: Layout, name: &Name, id: ClaimId, ttl: Duration) -> Work {
     work(layout, name, vec!["renew".to_owned(), id_text(layout, id), millis(ttl)])
 }
 
-pub(super) fn release(layout: Layout, name: &Name, id: ClaimId, number: Option<u64>) -> Work {
+pub(in crate::backends) fn release(layout: Layout, name: &Name, id: ClaimId, number: Option<u64>) -> Work {
     let number = number.map_or_else(String::new, |number| number.to_string());
     work(layout, name, vec!["release".to_owned(), id_text(layout, id), number, channel(name)])
 }
@@ -100,12 +110,12 @@ fn channel(name: &Name) -> String {
     format!("redisson_lock__channel:{open}{name}{close}")
 }
 
-pub(super) fn show(layout: Layout, name: &Name) -> Work {
+pub(in crate::backends) fn show(layout: Layout, name: &Name) -> Work {
     work(layout, name, vec!["show".to_owned()])
 }
 
 /// What a key holds: a lock of ours, a foreign one, or nothing.
-pub(super) fn view(layout: Layout, name: Name, value: &Value) -> Result<Shown> {
+pub(in crate::backends) fn view(layout: Layout, name: Name, value: &Value) -> Result<Shown> {
     let parse = || {
         let Value::Array(items) = value else { return None };
         let [kind, text, left, now, rest @ ..] = items.as_slice() else { return None };
@@ -136,10 +146,10 @@ pub(super) fn view(layout: Layout, name: Name, value: &Value) -> Result<Shown> {
 }
 
 /// What is shown of a key.
-pub(super) struct Shown {
-    pub(super) view: NameView,
+pub(in crate::backends) struct Shown {
+    pub(in crate::backends) view: NameView,
     /// Whether it is surely a lock.
-    pub(super) ours: bool,
+    pub(in crate::backends) ours: bool,
 }
 
 /// "tenure ID NUMBER ATTEMPT TTL OWNER AT LABEL"

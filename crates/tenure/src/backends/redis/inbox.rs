@@ -29,7 +29,7 @@ const RECENT_MAX: usize = 1024;
 
 /// Whom messages are told to, once somebody listens.
 #[derive(Clone, Default)]
-pub(super) struct Ear(Arc<Mutex<Hearing>>);
+pub(in crate::backends) struct Ear(Arc<Mutex<Hearing>>);
 
 #[derive(Default)]
 struct Hearing {
@@ -39,7 +39,7 @@ struct Hearing {
 }
 
 impl Ear {
-    pub(super) fn listen(&self, listener: Listener) {
+    pub(in crate::backends) fn listen(&self, listener: Listener) {
         self.hearing().listener = Some(listener);
     }
 
@@ -53,7 +53,7 @@ impl Ear {
         let mark = match &event {
             Event::Granted { id, number, grant } => Some((*id, *number, grant.token.0)),
             Event::Ended { id, number, .. } => Some((*id, *number, 0)),
-            Event::Resubscribed => None,
+            Event::TryNow { .. } | Event::Resubscribed => None,
         };
         if let Some(mark) = mark.filter(|_| copies) {
             if hearing.recent.contains(&mark) {
@@ -71,7 +71,7 @@ impl Ear {
 }
 
 /// A subscription on one server. Ends when it is dropped.
-pub(super) struct Inbox {
+pub(in crate::backends) struct Inbox {
     task: JoinHandle<()>,
     restart: Arc<Notify>,
     subscribed: watch::Receiver<bool>,
@@ -85,13 +85,13 @@ impl Drop for Inbox {
 
 impl Inbox {
     /// Subscribes, and keeps the subscription from then on.
-    pub(super) async fn open(node: &Arc<Node>, channel: Arc<str>, ear: Ear) -> Result<Self> {
+    pub(in crate::backends) async fn open(node: &Arc<Node>, channel: Arc<str>, ear: Ear) -> Result<Self> {
         let first = node.place.open_inbox(&channel).await?;
         Ok(Self::keep(node, channel, ear, Some(first)))
     }
 
     /// Subscribes in the background.
-    pub(super) fn keep(node: &Arc<Node>, channel: Arc<str>, ear: Ear, first: Option<PubSub>) -> Self {
+    pub(in crate::backends) fn keep(node: &Arc<Node>, channel: Arc<str>, ear: Ear, first: Option<PubSub>) -> Self {
         let restart = node.inbox_restart.clone();
         let (up, subscribed) = watch::channel(false);
         let task = listen(Arc::downgrade(node), channel, ear, first, restart.clone(), up);
@@ -99,14 +99,14 @@ impl Inbox {
     }
 
     /// Waits a moment until it is subscribed.
-    pub(super) async fn subscribed(&self) {
+    pub(in crate::backends) async fn subscribed(&self) {
         let mut subscribed = self.subscribed.clone();
         // If not, then later: until then the answers to renewals tell what it would have heard.
         let _ = timeout(CONNECT_MAX, subscribed.wait_for(|up| *up)).await;
     }
 
     /// Subscribes anew: the server is another one by now.
-    pub(super) fn restart(&self) {
+    pub(in crate::backends) fn restart(&self) {
         self.restart.notify_one();
     }
 }

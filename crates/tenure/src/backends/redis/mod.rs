@@ -20,20 +20,20 @@
 #[cfg(test)]
 mod check;
 mod doctor;
-mod error;
-mod foreign;
-mod inbox;
-mod node;
-mod place;
+pub(super) mod error;
+pub(super) mod foreign;
+pub(super) mod inbox;
+pub(super) mod node;
+pub(super) mod place;
 mod route;
-mod script;
+pub(super) mod scan;
+pub(super) mod script;
 mod sync;
-mod url;
-mod wire;
+pub(super) mod url;
+pub(super) mod wire;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join_all, ready};
@@ -42,6 +42,7 @@ use redis::Value;
 use self::inbox::Ear;
 use self::node::Work;
 use self::route::{Route, Shared, known_replicas};
+use self::scan::Pages;
 use self::script::INSPECT;
 use self::url::{Layout, Settings, Topology};
 use self::wire::Op;
@@ -56,10 +57,6 @@ use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 
-/// How many keys one step of a scan looks at.
-const SCAN_COUNT: usize = 1000;
-/// How many names one scan remembers for the pages that follow.
-const SCAN_KEEP: usize = 65_536;
 /// How often replicas are counted for a majority.
 const REPLICAS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many names are looked at in one breath.
@@ -82,15 +79,7 @@ struct Inner {
     replicas: AtomicU64,
     /// When they were last counted.
     replicas_looked: AtomicU64,
-    pages: Mutex<Pages>,
-}
-
-/// Names a scan has found beyond its page, for the page after it.
-#[derive(Default)]
-struct Pages {
-    prefix: String,
-    after: Option<Name>,
-    names: Vec<Name>,
+    pages: Pages,
 }
 
 impl std::fmt::Debug for Inner {
@@ -132,7 +121,7 @@ impl RedisBackend {
             ear,
             replicas: AtomicU64::default(),
             replicas_looked: AtomicU64::default(),
-            pages: Mutex::default(),
+            pages: Pages::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -191,7 +180,7 @@ impl Backend for RedisBackend {
 
     fn guarantees(&self) -> Guarantees {
         let (store, failover) = match self.inner.settings.topology {
-            Topology::Single => ("redis", Survival::FencedOnly),
+            Topology::Single | Topology::Fleet => ("redis", Survival::FencedOnly),
             Topology::Sentinel { .. } => ("redis+sentinel", Survival::FencedOnly),
             Topology::Cluster => ("redis+cluster", Survival::FencedOnly),
         };
@@ -402,87 +391,25 @@ impl Inner {
         Ok(views)
     }
 
-    /// The next names in byte order: of what an earlier scan found, or by a new scan of all keys.
+    /// The next names in byte order.
     async fn names(&self, prefix: &str, after: Option<&Name>, count: usize) -> Result<Vec<Name>> {
-        let take = |pages: &mut Pages| {
-            let rest = pages.names.split_off(count.min(pages.names.len()));
-            let page = std::mem::replace(&mut pages.names, rest);
-            pages.after = page.last().cloned();
-            page
+        let native = self.settings.layout == Layout::Native;
+        let kind = match self.settings.layout {
+            Layout::Native => None,
+            Layout::Plain => Some("string"),
+            Layout::Redisson => Some("hash"),
         };
-        {
-            let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-            if after.is_some() && pages.prefix == prefix && pages.after.as_ref() == after && !pages.names.is_empty() {
-                return Ok(take(&mut pages));
-            }
-        }
-        let mut found = BTreeSet::new();
-        for member in self.route.members() {
-            let mut cursor = "0".to_owned();
-            loop {
-                let mut command = redis::cmd("SCAN");
-                command.arg(&cursor).arg("MATCH").arg(self.pattern(prefix)).arg("COUNT").arg(SCAN_COUNT);
-                if self.settings.layout != Layout::Native {
-                    command.arg("TYPE").arg(if self.settings.layout == Layout::Plain { "string" } else { "hash" });
+        let pattern = if native { scan::pattern(wire::KEY_PREFIX, prefix, "}") } else { scan::pattern("", prefix, "") };
+        let name_of = |key: &[u8]| if native { wire::name_of(key) } else { scan::bare_name(key) };
+        let members = self.route.members();
+        self.pages
+            .next(prefix, after, count, async |found| {
+                for member in members {
+                    scan::keys(&member.node, &pattern, kind, |key| found.take(name_of(key))).await?;
                 }
-                let value = member.node.command(command).await?;
-                cursor = self.take_keys(&value, prefix, after, &mut found)?;
-                if cursor == "0" {
-                    break;
-                }
-            }
-        }
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        *pages = Pages { prefix: prefix.to_owned(), after: None, names: found.into_iter().collect() };
-        Ok(take(&mut pages))
-    }
-
-    /// Adds the names of one step of a scan, keeping the first ones; answers where the next step begins.
-    fn take_keys(
-        &self,
-        value: &Value,
-        prefix: &str,
-        after: Option<&Name>,
-        found: &mut BTreeSet<Name>,
-    ) -> Result<String> {
-        let odd = || Error::new(ErrorKind::Store, format!("SCAN answered something unexpected: {value:?}"));
-        let Value::Array(items) = value else { return Err(odd()) };
-        let [cursor, Value::Array(keys)] = items.as_slice() else { return Err(odd()) };
-        for key in keys {
-            let Value::BulkString(key) = key else { continue };
-            let name = if self.settings.layout == Layout::Native {
-                wire::name_of(key)
-            } else {
-                std::str::from_utf8(key).ok().and_then(|key| Name::new(key).ok())
-            };
-            let Some(name) = name else { continue };
-            if name.as_str().starts_with(prefix) && after.is_none_or(|after| name > *after) {
-                found.insert(name);
-                if found.len() > SCAN_KEEP {
-                    found.pop_last();
-                }
-            }
-        }
-        wire::text(cursor).map(ToOwned::to_owned).ok_or_else(odd)
-    }
-
-    /// The glob pattern of the keys of names with this prefix.
-    fn pattern(&self, prefix: &str) -> String {
-        let mut pattern = String::new();
-        if self.settings.layout == Layout::Native {
-            pattern.push_str(wire::KEY_PREFIX);
-        }
-        for c in prefix.chars() {
-            if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        pattern.push('*');
-        if self.settings.layout == Layout::Native {
-            pattern.push('}');
-        }
-        pattern
+                Ok(())
+            })
+            .await
     }
 
     /// Renews a claim, and waits until enough replicas have it.
@@ -532,6 +459,6 @@ impl Inner {
 }
 
 /// A field of the answer to INFO.
-fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
+pub(super) fn info_field<'a>(info: &'a str, field: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim)
 }

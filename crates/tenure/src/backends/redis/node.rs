@@ -35,24 +35,24 @@ const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 /// How long an answer is waited for at all. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The key that keeps the highest token of names without a record.
-pub(super) const LAST_KEY: &str = "tenure:last";
+pub(in crate::backends) const LAST_KEY: &str = "tenure:last";
 
 /// What the server answered: its time, and one value for each operation.
-pub(super) struct Reply {
-    pub(super) now: Moment,
-    pub(super) values: Vec<Value>,
+pub(in crate::backends) struct Reply {
+    pub(in crate::backends) now: Moment,
+    pub(in crate::backends) values: Vec<Value>,
 }
 
 /// Why there is no answer.
-pub(super) struct Failure {
-    pub(super) error: Error,
+pub(in crate::backends) struct Failure {
+    pub(in crate::backends) error: Error,
     /// Where a cluster has the name instead.
-    pub(super) redirect: Option<Redirect>,
+    pub(in crate::backends) redirect: Option<Redirect>,
 }
 
 /// What a cluster says of a name that is elsewhere.
 #[derive(Clone, Debug)]
-pub(super) enum Redirect {
+pub(in crate::backends) enum Redirect {
     /// It has moved: look where.
     Moved,
     /// It is moving: for this once, ask there.
@@ -93,7 +93,7 @@ type Answered = std::result::Result<Reply, Failure>;
 
 /// What is asked of a server.
 #[derive(Clone)]
-pub(super) enum Work {
+pub(in crate::backends) enum Work {
     /// Operations on names, batched with others.
     Ops(Vec<Op>),
     /// A script of its own.
@@ -102,9 +102,23 @@ pub(super) enum Work {
     Command(Cmd),
 }
 
+/// Which script operations go to, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::backends) enum Dialect {
+    /// Queues of claims; tokens are kept per server, and operations share calls.
+    Server,
+    /// The same per name, one operation a call, as a cluster needs it.
+    Cluster,
+    /// Ballots of a fleet.
+    #[cfg(feature = "redlock")]
+    Ballots,
+}
+
 struct Job {
     work: Work,
     reply: oneshot::Sender<Answered>,
+    /// Whether it is sent though nobody waits for the answer any more.
+    keep: bool,
     /// Whether it was already put back once because the connection turned out to be closed.
     again: bool,
     /// Redirected here by a cluster that is moving the name.
@@ -112,16 +126,15 @@ struct Job {
 }
 
 /// One server, as this client uses it.
-pub(super) struct Node {
-    pub(super) place: Place,
-    /// Whether tokens are kept per server (and calls batched), or per name as a cluster needs it.
-    per_server: bool,
+pub(in crate::backends) struct Node {
+    pub(in crate::backends) place: Place,
+    dialect: Dialect,
     /// The highest token this client has been given.
     seen: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
     /// Tells the inbox to subscribe anew.
-    pub(super) inbox_restart: Arc<Notify>,
+    pub(in crate::backends) inbox_restart: Arc<Notify>,
     lane: Mutex<Lane>,
 }
 
@@ -145,15 +158,15 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    pub(super) fn new(
+    pub(in crate::backends) fn new(
         place: Place,
-        per_server: bool,
+        dialect: Dialect,
         seen: Arc<AtomicU64>,
         clock: Arc<dyn Clock>,
         runtime: tokio::runtime::Handle,
     ) -> Arc<Self> {
         let inbox_restart = Arc::default();
-        Arc::new(Self { place, per_server, seen, clock, runtime, inbox_restart, lane: Mutex::default() })
+        Arc::new(Self { place, dialect, seen, clock, runtime, inbox_restart, lane: Mutex::default() })
     }
 
     fn lane(&self) -> MutexGuard<'_, Lane> {
@@ -161,11 +174,39 @@ impl Node {
     }
 
     /// Sends work; it is on its way when this returns. `fresh` if an earlier call may hang.
-    pub(super) fn call(
+    pub(in crate::backends) fn call(
         self: &Arc<Self>,
         work: Work,
         fresh: bool,
         asking: bool,
+    ) -> impl Future<Output = Answered> + Send + use<> {
+        self.submit(work, fresh, asking, false)
+    }
+
+    /// Sends work, also if its answer is not waited for.
+    #[cfg(feature = "redlock")]
+    pub(in crate::backends) fn call_and_keep(
+        self: &Arc<Self>,
+        work: Work,
+        fresh: bool,
+    ) -> impl Future<Output = Result<Reply>> + Send + use<> {
+        let answer = self.submit(work, fresh, false, true);
+        async move { answer.await.map_err(Error::from) }
+    }
+
+    /// For how long the server has owed an answer.
+    #[cfg(feature = "redlock")]
+    pub(in crate::backends) fn silent_for(&self) -> Duration {
+        let lane = self.lane();
+        if lane.in_flight == 0 { Duration::ZERO } else { self.clock.now().since(lane.progress) }
+    }
+
+    fn submit(
+        self: &Arc<Self>,
+        work: Work,
+        fresh: bool,
+        asking: bool,
+        keep: bool,
     ) -> impl Future<Output = Answered> + Send + use<> {
         let (reply, answer) = oneshot::channel();
         let mut lane = self.lane();
@@ -175,7 +216,7 @@ impl Node {
         }
         let refused = lane.pending_ops >= PENDING_MAX;
         if !refused {
-            lane.push_back(Job { work, reply, again: false, asking });
+            lane.push_back(Job { work, reply, keep, again: false, asking });
             self.pump(&mut lane);
         }
         drop(lane);
@@ -188,18 +229,18 @@ impl Node {
     }
 
     /// Sends a command and answers its value.
-    pub(super) async fn command(self: &Arc<Self>, command: Cmd) -> Result<Value> {
+    pub(in crate::backends) async fn command(self: &Arc<Self>, command: Cmd) -> Result<Value> {
         let reply = self.call(Work::Command(command), false, false).await?;
         Ok(reply.values.into_iter().next().unwrap_or(Value::Nil))
     }
 
     /// Forgets the connection: the next call opens a new one, to whatever server the place is by then.
-    pub(super) fn leave_connection(&self) {
+    pub(in crate::backends) fn leave_connection(&self) {
         self.lane().leave_connection();
     }
 
     /// Forgets the connection if nothing is under way on it: the server it leads to may be gone.
-    pub(super) fn leave_idle_connection(&self) {
+    pub(in crate::backends) fn leave_idle_connection(&self) {
         let mut lane = self.lane();
         // One that is just being opened is not to be given up for an inbox that fails again and again.
         if lane.in_flight == 0 && lane.connection.is_some() {
@@ -208,16 +249,16 @@ impl Node {
     }
 
     /// Whether it has all the names, rather than its share of them.
-    pub(super) fn is_alone(&self) -> bool {
-        self.per_server
+    pub(in crate::backends) fn is_alone(&self) -> bool {
+        self.dialect != Dialect::Cluster
     }
 
-    pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
+    pub(in crate::backends) fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime
     }
 
     /// Connects now, so that a wrong address or password is known at once.
-    pub(super) async fn connect(self: &Arc<Self>) -> Result<()> {
+    pub(in crate::backends) async fn connect(self: &Arc<Self>) -> Result<()> {
         let answered = self.command(redis::cmd("PING")).await;
         answered.map(drop).map_err(|error| error.with_certainty(Certainty::NotApplied))
     }
@@ -231,10 +272,10 @@ impl Node {
                 }
                 return;
             }
-            if lane.in_flight >= if self.per_server { FLIGHTS_MAX } else { BATCH_MAX * FLIGHTS_MAX } {
+            if lane.in_flight >= if self.is_alone() { FLIGHTS_MAX } else { BATCH_MAX * FLIGHTS_MAX } {
                 return;
             }
-            let jobs = lane.take_batch(self.per_server);
+            let jobs = lane.take_batch(self.is_alone());
             if !jobs.is_empty() {
                 self.launch(lane, jobs);
             }
@@ -340,7 +381,7 @@ impl Node {
     }
 
     /// The command for one piece of work, sent by itself.
-    pub(super) fn command_for(&self, work: &Work, in_full: bool) -> Cmd {
+    pub(in crate::backends) fn command_for(&self, work: &Work, in_full: bool) -> Cmd {
         match work {
             Work::Ops(ops) => self.batch(&ops.iter().collect::<Vec<_>>(), in_full),
             Work::Command(command) => command.clone(),
@@ -356,15 +397,27 @@ impl Node {
             args += more;
             bytes += size;
         }
-        let mut command = NATIVE.call_sized(in_full, 4 + count + args, bytes);
-        command.arg(count + usize::from(self.per_server));
-        if self.per_server {
-            command.arg(LAST_KEY);
+        let (script, own_keys) = match self.dialect {
+            Dialect::Server => (&NATIVE, &[LAST_KEY][..]),
+            Dialect::Cluster => (&NATIVE, &[][..]),
+            #[cfg(feature = "redlock")]
+            Dialect::Ballots => (&super::script::BALLOTS, &super::script::BALLOT_KEYS[..]),
+        };
+        let mut command = script.call_sized(in_full, 6 + count + args, bytes);
+        command.arg(count + own_keys.len());
+        for key in own_keys {
+            command.arg(key);
         }
         for op in ops {
             command.arg(op.key());
         }
-        command.arg(u8::from(self.per_server)).arg(self.seen.load(Ordering::Acquire));
+        match self.dialect {
+            Dialect::Server | Dialect::Cluster => {
+                command.arg(u8::from(self.is_alone())).arg(self.seen.load(Ordering::Acquire))
+            }
+            #[cfg(feature = "redlock")]
+            Dialect::Ballots => command.arg(ops.iter().map(|op| op.ballot).max().unwrap_or(0)),
+        };
         for op in ops {
             op.write_args(&mut command);
         }
@@ -395,7 +448,7 @@ impl Node {
         for job in jobs {
             let Work::Ops(ops) = &job.work else { continue };
             let own: Vec<Value> = values.by_ref().take(ops.len()).collect();
-            let moving = own.iter().find_map(wire::moving).filter(|_| !self.per_server);
+            let moving = own.iter().find_map(wire::moving).filter(|_| !self.is_alone());
             let reply = if let Some(text) = moving {
                 Err(Failure { error: of_text(text), redirect: Some(Redirect::TryAgain) })
             } else if own.len() == ops.len() {
@@ -438,7 +491,7 @@ impl Lane {
             }
             self.pending_ops = self.pending_ops.saturating_sub(size);
             let Some(job) = self.pending.pop_front() else { break };
-            if job.reply.is_closed() {
+            if !job.keep && job.reply.is_closed() {
                 continue;
             }
             if let Work::Ops(_) = job.work {
@@ -495,7 +548,7 @@ fn fail(jobs: Vec<Job>, failure: &Failure) {
     }
 }
 
-pub(super) fn unavailable(message: &str) -> Error {
+pub(in crate::backends) fn unavailable(message: &str) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
 }
 

@@ -18,9 +18,9 @@ use super::wire;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 
 /// The oldest server that is supported.
-pub(super) const VERSION_MIN: (u32, u32) = (6, 2);
+pub(in crate::backends) const VERSION_MIN: (u32, u32) = (6, 2);
 /// How long connecting may take, the greeting included.
-pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
+pub(in crate::backends) const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// How long one sentinel may take to say where the master is.
 const SENTINEL_MAX: Duration = Duration::from_millis(1500);
 /// How long the kernel lets sent data go unacknowledged.
@@ -28,7 +28,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// Where a server is: at an address, or wherever the sentinels say.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(in crate::backends) struct Place {
     settings: Arc<Settings>,
     address: Option<Address>,
 }
@@ -43,12 +43,12 @@ impl fmt::Debug for Place {
 }
 
 impl Place {
-    pub(super) fn at(settings: &Arc<Settings>, address: Address) -> Self {
+    pub(in crate::backends) fn at(settings: &Arc<Settings>, address: Address) -> Self {
         Self { settings: settings.clone(), address: Some(address) }
     }
 
     /// The master of the settings' service.
-    pub(super) fn of_service(settings: &Arc<Settings>) -> Self {
+    pub(in crate::backends) fn of_service(settings: &Arc<Settings>) -> Self {
         Self { settings: settings.clone(), address: None }
     }
 
@@ -61,7 +61,7 @@ impl Place {
     }
 
     /// Opens a connection for commands to a server that can keep locks.
-    pub(super) async fn open(&self) -> Result<MultiplexedConnection> {
+    pub(in crate::backends) async fn open(&self) -> Result<MultiplexedConnection> {
         let address = self.find().await?;
         let client = client(&self.settings, &address, &self.settings.login, self.settings.db)?;
         // Whoever asks has its own patience; the buffer holds what many tasks ask at once.
@@ -77,7 +77,7 @@ impl Place {
     }
 
     /// Opens a connection for messages.
-    pub(super) async fn open_inbox(&self, channel: &str) -> Result<PubSub> {
+    pub(in crate::backends) async fn open_inbox(&self, channel: &str) -> Result<PubSub> {
         let address = self.find().await?;
         let client = client(&self.settings, &address, &self.settings.login, self.settings.db)?;
         let opening = async {
@@ -141,7 +141,7 @@ fn hello_field(hello: &Value, field: &str) -> Option<String> {
     }
 }
 
-pub(super) fn client(settings: &Settings, address: &Address, login: &Login, db: i64) -> Result<Client> {
+pub(in crate::backends) fn client(settings: &Settings, address: &Address, login: &Login, db: i64) -> Result<Client> {
     let Address { host, port } = address.clone();
     let place = match &settings.tls {
         Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
@@ -212,7 +212,7 @@ async fn ask_sentinel(settings: &Settings, sentinel: &Address, service: &str) ->
 }
 
 /// Asks one sentinel something.
-pub(super) async fn sentinel_command(settings: &Settings, sentinel: &Address, command: &redis::Cmd) -> Result<Value> {
+pub(in crate::backends) async fn sentinel_command(settings: &Settings, sentinel: &Address, command: &redis::Cmd) -> Result<Value> {
     let client = client(settings, sentinel, &settings.sentinel_login, 0)?;
     let asking = async {
         let mut connection = client.get_multiplexed_async_connection().await?;

@@ -17,9 +17,11 @@ local now_text = string.format('%.0f', now)
 -- Before anything is written: whoever may not look could not release either.
 local kind = redis.call('TYPE', key).ok
 if op == 'claim' and kind == 'none' then
-  -- ttl, attempt, owner, label
-  local value = value_of(now_text, ARGV[4], ARGV[3], ARGV[5], now_text, ARGV[6])
-  if redis.call('SET', key, value, 'NX', 'PX', ARGV[3]) then return {'s', now, tonumber(ARGV[3]), 0, 0, now} end
+  -- ttl, attempt, owner, label, and the number if it is not for this server to choose
+  local value = value_of(ARGV[7] or now_text, ARGV[4], ARGV[3], ARGV[5], now_text, ARGV[6])
+  if redis.call('SET', key, value, 'NX', 'PX', ARGV[3]) then
+    return {'s', tonumber(ARGV[7] or now_text), tonumber(ARGV[3]), 0, 0, now}
+  end
 end
 
 if op == 'show' then
@@ -46,7 +48,7 @@ if op == 'claim' and owner ~= ARGV[5] then return {'y', 1, 0, label, math.max(re
 local longer = tonumber(ARGV[3]) > tonumber(ttl)
 local other_attempt = op == 'claim' and attempt ~= ARGV[4]
 if longer then ttl = ARGV[3] end
-if other_attempt then number, attempt = now_text, ARGV[4] end
+if other_attempt then number, attempt = ARGV[7] or now_text, ARGV[4] end
 redis.call('PEXPIRE', key, ttl)
 if longer or other_attempt then redis.call('SET', key, value_of(number, attempt, ttl, owner, at, label), 'PX', ttl) end
 return {'s', tonumber(number), tonumber(ttl), 0, 0, tonumber(at)}

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::inbox::{Ear, Inbox};
-use super::node::{Failure, Node, Redirect, Reply, Work, unavailable};
+use super::node::{Dialect, Failure, Node, Redirect, Reply, Work, unavailable};
 use super::place::{Place, client, sentinel_command};
 use super::sync::Sync;
 use super::url::{Address, Settings, Topology};
@@ -80,7 +80,7 @@ impl Route {
     pub(super) async fn open(shared: Shared) -> Result<Self> {
         match &shared.settings.topology {
             Topology::Cluster => Cluster::open(Arc::new(shared)).await,
-            Topology::Single => {
+            Topology::Single | Topology::Fleet => {
                 let address = shared.settings.addresses.first().cloned().ok_or_else(|| unavailable("no address"))?;
                 let place = Place::at(&shared.settings, address);
                 let member = Member::open(&shared, place).await?;
@@ -164,8 +164,8 @@ impl Member {
 }
 
 fn node_at(shared: &Shared, place: Place) -> Arc<Node> {
-    let per_server = shared.settings.topology != Topology::Cluster;
-    Node::new(place, per_server, shared.seen.clone(), shared.clock.clone(), shared.runtime.clone())
+    let dialect = if shared.settings.topology == Topology::Cluster { Dialect::Cluster } else { Dialect::Server };
+    Node::new(place, dialect, shared.seen.clone(), shared.clock.clone(), shared.runtime.clone())
 }
 
 /// Listens to one sentinel for the news that a service has another master.

@@ -6,7 +6,7 @@ use redis::{Cmd, Script as Hashed};
 
 /// A script that the server knows by its digest, or is told in full.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(in crate::backends) struct Script {
     whole: LazyLock<(String, String)>,
 }
 
@@ -20,23 +20,30 @@ fn whole(text: String) -> (String, String) {
 
 macro_rules! script {
     ($name:ident, $text:expr) => {
-        pub(super) static $name: Script = Script { whole: LazyLock::new(|| whole($text)) };
+        pub(in crate::backends) static $name: Script = Script { whole: LazyLock::new(|| whole($text)) };
     };
 }
 
 script!(NATIVE, include_str!("native.lua").replace(QUEUE_GOES_HERE, include_str!("queue.lua")));
 script!(INSPECT, include_str!("inspect.lua").to_owned());
 script!(PLAIN, include_str!("plain.lua").to_owned());
+#[cfg(feature = "redlock")]
+script!(BALLOTS, include_str!("../redlock/ballots.lua").to_owned());
 script!(REDISSON, include_str!("redisson.lua").to_owned());
+
+/// The node's own hash, and two of the last tokens of names.
+#[cfg(feature = "redlock")]
+pub(in crate::backends) const BALLOT_KEYS: [&str; 3] =
+    ["tenure:redlock", "tenure:redlock:last:a", "tenure:redlock:last:b"];
 
 impl Script {
     /// The beginning of a call: by digest, or with the text for a server that does not know it.
-    pub(super) fn call(&self, in_full: bool) -> Cmd {
+    pub(in crate::backends) fn call(&self, in_full: bool) -> Cmd {
         self.call_sized(in_full, 8, 256)
     }
 
     /// The same for a call with so many more arguments, of about so many bytes.
-    pub(super) fn call_sized(&self, in_full: bool, args: usize, bytes: usize) -> Cmd {
+    pub(in crate::backends) fn call_sized(&self, in_full: bool, args: usize, bytes: usize) -> Cmd {
         let (text, digest) = &*self.whole;
         let mut command = Cmd::with_capacity(args + 2, bytes + 64);
         command.arg(if in_full { "EVAL" } else { "EVALSHA" });

@@ -1,6 +1,7 @@
 //! What a URL says: which servers, as whom, in which layout.
 
 use std::fs;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use redis::{ClientTlsConfig, TlsCertificates};
@@ -13,9 +14,9 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// One server's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(in crate::backends) struct Address {
+    pub(in crate::backends) host: String,
+    pub(in crate::backends) port: u16,
 }
 
 impl std::fmt::Display for Address {
@@ -30,7 +31,7 @@ impl std::fmt::Display for Address {
 
 impl Address {
     /// HOST:PORT, as servers write it.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(in crate::backends) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         (!host.is_empty()).then_some(Self { host: host.to_owned(), port: port.parse().ok()? })
@@ -39,18 +40,20 @@ impl Address {
 
 /// How the servers stand to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Topology {
+pub(in crate::backends) enum Topology {
     /// One server.
     Single,
     /// Sentinels know which server is the master of this service.
     Sentinel { service: String },
     /// Names are spread over several masters by their hash slot.
     Cluster,
+    /// Every name is on all of several masters that know nothing of each other.
+    Fleet,
 }
 
 /// What a lock looks like in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(in crate::backends) enum Layout {
     /// tenure's own: queues, tokens, every shape.
     Native,
     /// `SET key value NX PX ttl`, as redis-py, redsync, node-redlock and bsm/redislock do it.
@@ -60,24 +63,26 @@ pub(super) enum Layout {
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Login {
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
+pub(in crate::backends) struct Login {
+    pub(in crate::backends) user: Option<String>,
+    pub(in crate::backends) password: Option<String>,
 }
 
 /// A parsed URL.
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(in crate::backends) struct Settings {
     /// Without a password, for messages.
-    pub(super) shown: String,
-    pub(super) topology: Topology,
-    pub(super) addresses: Vec<Address>,
-    pub(super) login: Login,
-    pub(super) sentinel_login: Login,
-    pub(super) db: i64,
-    pub(super) layout: Layout,
+    pub(in crate::backends) shown: String,
+    pub(in crate::backends) topology: Topology,
+    pub(in crate::backends) addresses: Vec<Address>,
+    pub(in crate::backends) login: Login,
+    pub(in crate::backends) sentinel_login: Login,
+    pub(in crate::backends) db: i64,
+    pub(in crate::backends) layout: Layout,
+    /// How long one node of a fleet may take; none for what suits the ttl.
+    pub(in crate::backends) node_timeout: Option<Duration>,
     /// Certificates, if the servers speak TLS.
-    pub(super) tls: Option<TlsCertificates>,
+    pub(in crate::backends) tls: Option<TlsCertificates>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -87,7 +92,7 @@ impl std::fmt::Debug for Settings {
 }
 
 impl Settings {
-    pub(super) fn parse(url: &str) -> Result<Self> {
+    pub(in crate::backends) fn parse(url: &str) -> Result<Self> {
         let shown = redacted(url);
         let invalid =
             |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
@@ -110,6 +115,7 @@ impl Settings {
                 (Topology::Sentinel { service: decoded(service) }, db)
             }
             "redis+cluster" => (Topology::Cluster, path),
+            "redlock" | "redlocks" => (Topology::Fleet, path),
             _ => (Topology::Single, path),
         };
         let db = if db.is_empty() { "0" } else { db };
@@ -134,6 +140,9 @@ impl Settings {
                     .to_owned(),
             ));
         }
+        if topology == Topology::Fleet {
+            check_fleet(&addresses).map_err(&invalid)?;
+        }
         let mut settings = Self {
             topology,
             addresses,
@@ -141,10 +150,11 @@ impl Settings {
             sentinel_login: Login::default(),
             db,
             layout: Layout::Native,
+            node_timeout: None,
             tls: None,
             shown: shown.clone(),
         };
-        settings.options(scheme == "rediss", options, &invalid)?;
+        settings.options(matches!(scheme, "rediss" | "redlocks"), options, &invalid)?;
         Ok(settings)
     }
 
@@ -152,6 +162,7 @@ impl Settings {
         let mut tls = tls;
         let (mut ca, mut cert, mut key) = (None, None, None);
         let sentinel = matches!(self.topology, Topology::Sentinel { .. });
+        let fleet = self.topology == Topology::Fleet;
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = decoded(value);
@@ -160,7 +171,10 @@ impl Settings {
                     self.layout = match value.as_str() {
                         "native" => Layout::Native,
                         "plain" => Layout::Plain,
-                        "redisson" => Layout::Redisson,
+                        "redisson" if !fleet => Layout::Redisson,
+                        _ if fleet => {
+                            return Err(invalid(format!("asks for the layout {value:?}: it is native or plain")));
+                        }
                         _ => {
                             return Err(invalid(format!(
                                 "asks for the layout {value:?}: it is native, plain or redisson"
@@ -175,6 +189,11 @@ impl Settings {
                         _ => return Err(invalid(format!("has tls={value}: it is true, or left out"))),
                     }
                 }
+                "node_timeout" if fleet => {
+                    self.node_timeout = Some(node_timeout(&value).ok_or_else(|| {
+                        invalid(format!("has node_timeout={value}: it is 1ms to 1s, such as 20ms"))
+                    })?);
+                }
                 "ca" => ca = Some(value),
                 "cert" => cert = Some(value),
                 "key" => key = Some(value),
@@ -183,7 +202,11 @@ impl Settings {
                 _ => {
                     return Err(invalid(format!(
                         "has the unknown option {name:?}: there are layout, tls, ca, cert, key{}",
-                        if sentinel { ", sentinel_user, sentinel_password" } else { "" }
+                        match self.topology {
+                            Topology::Sentinel { .. } => ", sentinel_user, sentinel_password",
+                            Topology::Fleet => ", node_timeout",
+                            _ => "",
+                        }
                     )));
                 }
             }
@@ -210,6 +233,37 @@ impl Settings {
         self.tls = Some(TlsCertificates { client_tls, root_cert });
         Ok(())
     }
+}
+
+/// How many nodes a fleet may have.
+const NODES_MIN: usize = 3;
+const NODES_MAX: usize = 31;
+
+fn check_fleet(addresses: &[Address]) -> Result<(), String> {
+    if addresses.len() < NODES_MIN {
+        return Err(format!(
+            "names {} of the {NODES_MIN} or more nodes that Redlock needs: write redlock://H1,H2,H3, or redis://HOST for one server",
+            addresses.len()
+        ));
+    }
+    if addresses.len() > NODES_MAX {
+        return Err(format!("names {} nodes: at most {NODES_MAX} are possible, 5 are usual", addresses.len()));
+    }
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses.iter().skip(index + 1).any(|other| other == address) {
+            return Err(format!("names {address} twice: each node has one vote"));
+        }
+    }
+    Ok(())
+}
+
+/// "20ms" or "1s": from a millisecond to a second.
+fn node_timeout(text: &str) -> Option<Duration> {
+    let millis = match text.strip_suffix("ms") {
+        Some(millis) => millis.parse().ok()?,
+        None => text.strip_suffix('s')?.parse::<u64>().ok()?.checked_mul(1000)?,
+    };
+    (1..=1000).contains(&millis).then(|| Duration::from_millis(millis))
 }
 
 impl Login {
@@ -254,6 +308,10 @@ mod tests {
         let shown: Vec<String> = settings.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["a:26379", "b:1", "[::1]:2"]);
         assert_eq!((settings.login.user, settings.db, settings.layout), (None, 2, Layout::Plain));
+
+        let settings = Settings::parse("redlock://a,b:1,c/1?node_timeout=20ms&layout=plain").unwrap();
+        assert_eq!((settings.topology, settings.addresses.len(), settings.db), (Topology::Fleet, 3, 1));
+        assert_eq!(settings.node_timeout, Some(Duration::from_millis(20)));
     }
 
     #[test]
@@ -272,6 +330,14 @@ mod tests {
             "rediss://u:hidden@a?cert=/nowhere",
             "redis+sentinel://u:hidden@a,b",
             "redis+cluster://u:hidden@a,b/1",
+            "redlock://u:hidden@a,b",
+            "redlock://u:hidden@a,b,a",
+            "redlock://u:hidden@a,b,a:6379",
+            "redlock://u:hidden@a,b,c?layout=redisson",
+            "redlock://u:hidden@a,b,c?node_timeout=20",
+            "redlock://u:hidden@a,b,c?node_timeout=2s",
+            "redlock://u:hidden@a,b,c?node_timeout=0ms",
+            "redis://u:hidden@a?node_timeout=20ms",
             "redis://u:hidden@a/0/1",
             "redis://:hidden",
             "redis://u:hidden?x@a",

@@ -22,11 +22,13 @@ const ARGS_MAX: usize = 8;
 
 /// One operation: the key of its name, and what the script is told. All in one text, since there are many of them.
 #[derive(Clone, Debug)]
-pub(super) struct Op {
+pub(in crate::backends) struct Op {
     text: String,
     key_end: usize,
     ends: [usize; ARGS_MAX],
     count: usize,
+    /// The token it proposes, if it is a ballot.
+    pub(in crate::backends) ballot: u64,
 }
 
 /// Writes one argument. Writing to a string cannot fail.
@@ -38,17 +40,17 @@ macro_rules! put {
 }
 
 /// The key of a name's record. The colon keeps the hash tag from being empty, whatever the name.
-pub(super) fn key(name: &Name) -> String {
+pub(in crate::backends) fn key(name: &Name) -> String {
     format!("{KEY_PREFIX}{name}{}", '}')
 }
 
 /// How many digits a ttl has in the record of a single claim.
 const TTL_DIGITS: usize = 8;
 
-pub(super) const KEY_PREFIX: &str = "tenure:{:";
+pub(in crate::backends) const KEY_PREFIX: &str = "tenure:{:";
 
 /// The name of a record's key; none for the other keys of a name, which do not end in a brace.
-pub(super) fn name_of(key: &[u8]) -> Option<Name> {
+pub(in crate::backends) fn name_of(key: &[u8]) -> Option<Name> {
     let key = std::str::from_utf8(key).ok()?;
     Name::new(key.strip_prefix(KEY_PREFIX)?.strip_suffix('}')?).ok()
 }
@@ -64,7 +66,20 @@ impl Op {
         text.push_str(KEY_PREFIX);
         text.push_str(name.as_str());
         text.push('}');
-        Self { key_end: text.len(), text, ends: [0; ARGS_MAX], count: 0 }
+        Self::on(text)
+    }
+
+    /// An operation on a key, without arguments yet.
+    pub(in crate::backends) fn on(key: String) -> Self {
+        Self { key_end: key.len(), text: key, ends: [0; ARGS_MAX], count: 0, ballot: 0 }
+    }
+
+    /// The same with one argument more.
+    #[cfg(feature = "redlock")]
+    #[must_use]
+    pub(in crate::backends) fn with(mut self, arg: impl std::fmt::Display) -> Self {
+        put!(self, "{arg}");
+        self
     }
 
     /// Ends an argument.
@@ -75,7 +90,7 @@ impl Op {
         }
     }
 
-    pub(super) fn claim(name: &Name, request: &ClaimRequest, inbox: &str) -> Self {
+    pub(in crate::backends) fn claim(name: &Name, request: &ClaimRequest, inbox: &str) -> Self {
         let mut op = Self::new(name, 192);
         let ttl = millis(request.ttl);
         if request.reenter.is_none() && request.presumed.is_zero() && request.block <= 1 {
@@ -99,7 +114,7 @@ impl Op {
         op
     }
 
-    pub(super) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
+    pub(in crate::backends) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
         let mut op = Self::new(name, 48);
         let ttl = millis(ttl);
         put!(op, "r");
@@ -108,7 +123,7 @@ impl Op {
         op
     }
 
-    pub(super) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
+    pub(in crate::backends) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
         let mut op = Self::new(name, 48);
         put!(op, "d");
         put!(op, "1{:016x}", id.0);
@@ -119,7 +134,7 @@ impl Op {
         op
     }
 
-    pub(super) fn next_block(name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest, inbox: &str) -> Self {
+    pub(in crate::backends) fn next_block(name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest, inbox: &str) -> Self {
         let mut op = Self::new(name, 224);
         put!(op, "n");
         put!(op, "{id}");
@@ -130,7 +145,7 @@ impl Op {
         op
     }
 
-    pub(super) fn break_holders(name: &Name, owner: Option<&Owner>, by: &str, reason: &str) -> Self {
+    pub(in crate::backends) fn break_holders(name: &Name, owner: Option<&Owner>, by: &str, reason: &str) -> Self {
         let mut op = Self::new(name, 160 + by.len() + reason.len());
         put!(op, "k");
         match owner {
@@ -166,22 +181,22 @@ impl Op {
         self.cut();
     }
 
-    pub(super) fn key(&self) -> &str {
+    pub(in crate::backends) fn key(&self) -> &str {
         &self.text[..self.key_end]
     }
 
     /// Whether it ends a claim by its number, which only an answer told.
-    pub(super) fn is_numbered_release(&self) -> bool {
+    pub(in crate::backends) fn is_numbered_release(&self) -> bool {
         let [_, before, end, ..] = self.ends;
         self.count == 3 && end > before && self.text.as_bytes().get(self.key_end) == Some(&b'd')
     }
 
     /// How many arguments it has, and how many bytes they and the key take.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(in crate::backends) fn size(&self) -> (usize, usize) {
         (self.count, self.text.len())
     }
 
-    pub(super) fn write_args(&self, command: &mut Cmd) {
+    pub(in crate::backends) fn write_args(&self, command: &mut Cmd) {
         let mut from = self.key_end;
         for end in self.ends.iter().take(self.count) {
             command.arg(&self.text[from..*end]);
@@ -202,12 +217,12 @@ fn shape(text: &str) -> Option<Shape> {
 }
 
 /// An answer nobody expects: another program's script, say.
-fn odd(value: &Value) -> Error {
+pub(in crate::backends) fn odd(value: &Value) -> Error {
     Error::new(ErrorKind::Store, format!("Redis answered something unexpected: {value:?}"))
         .with_certainty(Certainty::Unknown)
 }
 
-pub(super) fn number(value: &Value) -> Option<u64> {
+pub(in crate::backends) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Int(number) => u64::try_from(*number).ok(),
         Value::BulkString(_) | Value::SimpleString(_) => text(value)?.parse().ok(),
@@ -215,7 +230,7 @@ pub(super) fn number(value: &Value) -> Option<u64> {
     }
 }
 
-pub(super) fn text(value: &Value) -> Option<&str> {
+pub(in crate::backends) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -225,13 +240,13 @@ pub(super) fn text(value: &Value) -> Option<&str> {
 }
 
 /// An answer as an array with a letter in front.
-fn tagged(value: &Value) -> Option<(&str, &[Value])> {
+pub(in crate::backends) fn tagged(value: &Value) -> Option<(&str, &[Value])> {
     let Value::Array(items) = value else { return None };
     let (tag, rest) = items.split_first()?;
     Some((text(tag)?, rest))
 }
 
-fn ms(value: &Value) -> Option<Duration> {
+pub(in crate::backends) fn ms(value: &Value) -> Option<Duration> {
     number(value).map(Duration::from_millis)
 }
 
@@ -240,7 +255,7 @@ fn grant(items: &[Value]) -> Option<Grant> {
     Some(Grant { token: Token(number(token)?), block_end: Token(number(block_end)?), at: Moment(number(at)?) })
 }
 
-fn place(items: &[Value]) -> Option<Place> {
+pub(in crate::backends) fn place(items: &[Value]) -> Option<Place> {
     let [ahead, waiters_ahead, holder, expires] = items else { return None };
     Some(Place {
         ahead: usize::try_from(number(ahead)?).ok()?,
@@ -260,29 +275,29 @@ fn standing(tag: &str, items: &[Value]) -> Option<Standing> {
     Some(Standing { number: number(claim_number)?, ttl: ms(ttl)?, state })
 }
 
-fn broken(items: &[Value]) -> Option<(Arc<str>, Arc<str>)> {
+pub(in crate::backends) fn broken(items: &[Value]) -> Option<(Arc<str>, Arc<str>)> {
     let [by, reason] = items else { return None };
     Some((text(by)?.into(), text(reason)?.into()))
 }
 
-fn failed(items: &[Value]) -> Error {
+pub(in crate::backends) fn failed(items: &[Value]) -> Error {
     error::of_text(items.first().and_then(text).unwrap_or_default())
 }
 
 /// Whether an operation was refused because the server is a replica.
-pub(super) fn is_read_only(value: &Value) -> bool {
+pub(in crate::backends) fn is_read_only(value: &Value) -> bool {
     matches!(tagged(value), Some(("e", items)) if items.first().and_then(text).is_some_and(|text| text.contains("READONLY")))
 }
 
 /// What an operation says if not all keys of its name are on this server: they are moving.
-pub(super) fn moving(value: &Value) -> Option<&str> {
+pub(in crate::backends) fn moving(value: &Value) -> Option<&str> {
     let Some(("e", items)) = tagged(value) else { return None };
     let said = items.first().and_then(text)?;
     (said.starts_with("TRYAGAIN") || said.contains("non local key")).then_some(said)
 }
 
 /// The answer to a claim that asked for `request`, at the server's time `now`.
-pub(super) fn claimed(value: &Value, request: &ClaimRequest, now: Moment) -> Result<Claimed> {
+pub(in crate::backends) fn claimed(value: &Value, request: &ClaimRequest, now: Moment) -> Result<Claimed> {
     if let Value::Int(_) = value
         && let Some(token) = number(value)
     {
@@ -311,7 +326,7 @@ fn refusal(items: &[Value], asked: Shape) -> Option<Refusal> {
     })
 }
 
-pub(super) fn renewed(value: &Value) -> Result<Renewed> {
+pub(in crate::backends) fn renewed(value: &Value) -> Result<Renewed> {
     let renewed = match tagged(value) {
         Some(("e", items)) => return Err(failed(items)),
         Some(("b", items)) => broken(items).map(|(by, reason)| Renewed::Broken { by, reason }),
@@ -334,7 +349,7 @@ fn short_standing(text: &str) -> Option<Standing> {
     Some(Standing { number: claim_number, ttl: Duration::from_millis(ttl.parse().ok()?), state: Ok(grant) })
 }
 
-pub(super) fn released(value: &Value) -> Result<Released> {
+pub(in crate::backends) fn released(value: &Value) -> Result<Released> {
     let released = match (value, tagged(value)) {
         (Value::Int(1), _) => Some(Released::Yes),
         (Value::Int(0), _) => Some(Released::NotFound),
@@ -345,7 +360,7 @@ pub(super) fn released(value: &Value) -> Result<Released> {
     released.ok_or_else(|| odd(value))
 }
 
-pub(super) fn block(value: &Value) -> Result<Block> {
+pub(in crate::backends) fn block(value: &Value) -> Result<Block> {
     let block = match tagged(value) {
         Some(("e", items)) => return Err(failed(items)),
         Some(("b", items)) => broken(items).map(|(by, reason)| Block::Broken { by, reason }),
@@ -357,7 +372,7 @@ pub(super) fn block(value: &Value) -> Result<Block> {
     block.ok_or_else(|| odd(value))
 }
 
-pub(super) fn ended(value: &Value) -> Result<usize> {
+pub(in crate::backends) fn ended(value: &Value) -> Result<usize> {
     if let Some(("e", items)) = tagged(value) {
         return Err(failed(items));
     }
@@ -365,7 +380,7 @@ pub(super) fn ended(value: &Value) -> Result<usize> {
 }
 
 /// A message in a client's inbox.
-pub(super) fn event(message: &str) -> Option<Event> {
+pub(in crate::backends) fn event(message: &str) -> Option<Event> {
     let (kind, rest) = message.split_once(' ')?;
     let (id, rest) = rest.split_once(' ')?;
     let id: ClaimId = id.parse().ok()?;
@@ -383,6 +398,7 @@ pub(super) fn event(message: &str) -> Option<Event> {
             let loss = Loss::Broken { by: by.to_owned(), reason: reason.to_owned() };
             Some(Event::Ended { id, number: claim_number.parse().ok()?, loss })
         }
+        "h" => Some(Event::TryNow { id, name: Name::new(rest).ok()? }),
         _ => None,
     }
 }
@@ -393,7 +409,7 @@ fn by_and_reason(text: &str) -> Option<(&str, &str)> {
 }
 
 /// The whole state of a name, from the answer of `inspect.lua`: the server's time, and the queue.
-pub(super) fn queue(value: &Value) -> Result<(Moment, Queue)> {
+pub(in crate::backends) fn queue(value: &Value) -> Result<(Moment, Queue)> {
     parse_queue(value).ok_or_else(|| odd(value))
 }
 

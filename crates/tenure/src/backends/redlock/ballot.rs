@@ -124,16 +124,16 @@ impl<N: Ord + Clone> Node<N> {
         if !self.member {
             return false;
         }
-        if self.holder(name, now).is_some_and(|held| held.id == id) {
+        let had = self.holder(name, now).is_some_and(|held| held.id == id);
+        if had {
             self.held.remove(name);
-            return true;
         }
         if let Some(token) = token
             && self.allows(name, token, now).is_ok()
         {
             self.last.insert(name.clone(), token);
         }
-        false
+        had
     }
 
     /// Forgets the `last` of idle names: the floor takes their place.
@@ -291,12 +291,14 @@ impl Tally {
 /// What is to be done about nodes that take no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Nobody has ever taken part, or everybody lost everything: all begin, each with its own time as the floor.
+    /// Nobody has ever taken part, or everybody lost everything: all begin, each with its own time as the floor, if
+    /// they still say the same when they are asked once more. Otherwise one may have served, and lost its data again,
+    /// between two questions.
     NewFleet,
     /// These begin, with this floor.
     Admit(Vec<usize>, Token),
-    /// These have to be looked at again when they have been blank for this long.
-    Wait(Vec<usize>, Duration),
+    /// Some have to be looked at again when they have been blank for this long.
+    Wait(Duration),
     /// Nothing.
     Nothing,
 }
@@ -308,14 +310,14 @@ pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
 /// Decides about nodes without data. `hellos`: what each node says of itself, none if it does not answer; `seen`: for
 /// how long each has been known blank, under the name it now gives. Both passes over all nodes must have said the same
 /// before a fleet counts as new: otherwise a node may have served, and lost its data again, between two questions.
-pub(super) fn admission(hellos: &[Option<Hello>], seen: &[Duration], passes_agree: bool) -> Admission {
+pub(super) fn admission(hellos: &[Option<Hello>], seen: &[Duration]) -> Admission {
     let blank = |hello: &Option<Hello>| hello.is_some_and(|hello| hello.blank.is_some());
     let blanks: Vec<usize> = (0..hellos.len()).filter(|index| blank(&hellos[*index])).collect();
     if blanks.is_empty() {
         return Admission::Nothing;
     }
     if blanks.len() == hellos.len() {
-        return if passes_agree { Admission::NewFleet } else { Admission::Nothing };
+        return Admission::NewFleet;
     }
     let members: Vec<&Hello> = hellos.iter().flatten().filter(|hello| hello.blank.is_none()).collect();
     // So many that every majority a blank node was part of has one of them.
@@ -325,22 +327,17 @@ pub(super) fn admission(hellos: &[Option<Hello>], seen: &[Duration], passes_agre
     let ttl_max = members.iter().map(|hello| hello.ttl_max).max().unwrap_or_default().max(ROUND_MAX);
     // Clocks run at different rates.
     let wait = ttl_max + ttl_max / 100 + Duration::from_millis(2);
-    let (ripe, green): (Vec<usize>, Vec<usize>) =
-        blanks.into_iter().partition(|index| seen.get(*index).is_some_and(|seen| *seen >= wait));
+    let ripe: Vec<usize> =
+        blanks.into_iter().filter(|index| seen.get(*index).is_some_and(|seen| *seen >= wait)).collect();
     if ripe.is_empty() {
-        return Admission::Wait(green, wait);
+        return Admission::Wait(wait);
     }
     let floor = members.iter().map(|hello| hello.highest).max().unwrap_or_default();
     Admission::Admit(ripe, floor)
 }
 
 /// The middle one of the nodes' clocks: as long as most are right, so is it.
-pub(super) fn median(mut times: Vec<u64>) -> Option<u64> {
+pub(super) fn median(mut times: Vec<i64>) -> Option<i64> {
     times.sort_unstable();
     times.get(times.len().checked_sub(1)? / 2).copied()
-}
-
-/// Whether a token or a clock is so far ahead that its node counts as down.
-pub(super) fn too_far_ahead(time: u64, median: u64) -> bool {
-    time > median.saturating_add(crate::clock::micros(AHEAD_MAX))
 }

@@ -1,4 +1,368 @@
-//! Redlock: N independent Redis masters, and a fencing token.
+//! Redlock: N independent Redis masters, with a fencing token.
+//!
+//! `redlock://H1,H2,H3,H4,H5[/DB]`, `redlocks://…` (TLS). Every request goes to all nodes at once; the answer is there
+//! as soon as more than half have given it, so that a slow or dead minority costs nothing. The token is proposed by the
+//! client like a ballot ([`ballot`]): it grows from holder to holder whatever the clocks do, as long as no node forgets
+//! what it stored (`appendfsync always`); a node that did takes no part until it can do no harm.
+//!
+//! | fault | exclusion |
+//! |---|---|
+//! | client crash | kept: its claims end one ttl later at the latest |
+//! | client pause | kept: the deadline is the client's own |
+//! | fewer than half of the nodes dead, hung or cut off | kept |
+//! | a node's clock steps, several nodes lose their data within a ttl | two leases may be valid at once: only the token protects |
+//!
+//! Claims do not queue in order: whoever finds a name taken is told by the nodes when it is free, the longest waiting
+//! first. `?layout=plain` is the classic algorithm without a token, as redsync and node-redlock have it.
 
-#[allow(dead_code)] // being built
 mod ballot;
+mod fleet;
+mod round;
+mod view;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use futures_util::future::ready;
+use tokio::task::JoinHandle;
+
+use self::ballot::Verdict;
+use self::fleet::Fleet;
+use self::round::Round;
+use self::wire::{Ending, Mine, Proposal};
+use crate::backend::{
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
+    RenewRequest, Renewed, Shape, Standing, Survival,
+};
+use crate::backends::redis::inbox::Ear;
+use crate::backends::redis::scan::Pages;
+use crate::backends::redis::url::{Layout, Settings};
+use crate::clock::{Clock, Moment};
+use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::machine::{Grant, NameView};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// How many times a token is proposed anew before the nodes are left alone for a moment.
+const ROUNDS_MAX: u32 = 8;
+/// How many waiting claims are remembered, however they ended, and for how long (in us) if there are more.
+const WAITING_MAX: usize = 65_536;
+const WAITING_FOR: u64 = 600_000_000;
+/// How many messages that belong together are remembered, and for how long.
+const HEARD_MAX: usize = 1024;
+const HEARD_FOR: Duration = Duration::from_millis(500);
+
+/// One client of a fleet.
+#[derive(Debug)]
+pub struct RedlockBackend {
+    inner: Arc<Inner>,
+    keeper: JoinHandle<()>,
+}
+
+impl Drop for RedlockBackend {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+struct Inner {
+    fleet: Arc<Fleet>,
+    channel: Arc<str>,
+    ear: Ear,
+    /// What this client has, by its id: nodes want to hear the token with every request.
+    claims: Mutex<HashMap<ClaimId, Mine, RandomState>>,
+    /// Since when claims wait, on the nodes' clock: their place among those that do.
+    waiting: Mutex<HashMap<ClaimId, u64, RandomState>>,
+    pages: Pages,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.fleet.fmt(f)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RedlockBackend {
+    /// Connects to the nodes a URL names: more than half of them must answer.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a URL that is none, or names one server twice; [`ErrorKind::Quorum`] if too few
+    /// nodes answer, with the reason of each; [`ErrorKind::Denied`] for wrong credentials.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is claimed yet.
+    pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let settings = Arc::new(Settings::parse(url)?);
+        let shown = settings.shown.clone();
+        let channel: Arc<str> = format!("tenure:inbox:{:016x}", rand::random::<u64>()).into();
+        let ear = Ear::default();
+        let opened = Fleet::open(settings, clock, channel.clone(), ear.clone()).await;
+        let (fleet, keeper) = opened.map_err(|error| error.in_store(shown))?;
+        let inner = Inner { fleet, channel, ear, claims: Mutex::default(), waiting: Mutex::default(), pages: Pages::default() };
+        Ok(Self { inner: Arc::new(inner), keeper })
+    }
+}
+
+impl Backend for RedlockBackend {
+    fn capabilities(&self) -> Capabilities {
+        let plain = self.inner.fleet.layout() == Layout::Plain;
+        Capabilities {
+            tokens: !plain,
+            shared: false,
+            permits: false,
+            sessions: false,
+            notes: !plain,
+            hints: !plain,
+            ..Capabilities::ALL.without_queue()
+        }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        let plain = self.inner.fleet.layout() == Layout::Plain;
+        let fenced = if plain { Survival::Unprotected } else { Survival::FencedOnly };
+        Guarantees {
+            store: "redlock",
+            time: "each node's own wall clock; no two need to agree",
+            client_crash: Survival::Kept,
+            client_pause: if plain { Survival::Unprotected } else { Survival::Kept },
+            store_crash: fenced,
+            failover: Survival::Never,
+            partition: Survival::Kept,
+            clock_step: fenced,
+            tokens: if plain {
+                "there are none in this layout"
+            } else {
+                "across clock steps, and restarts of any number of nodes with appendfsync always; across the loss of \
+                 data on fewer than half of the nodes at a time"
+            },
+        }
+    }
+
+    fn url(&self) -> &str {
+        &self.inner.fleet.settings.shown
+    }
+
+    fn listen(&self, listener: Listener) {
+        let needed = self.inner.fleet.quorum();
+        let clock = self.inner.fleet.clock.clone();
+        let heard = Mutex::new(HashMap::new());
+        self.inner.ear.listen(Arc::new(move |event| {
+            let id = match &event {
+                Event::TryNow { id, .. } => *id,
+                Event::Ended { id, .. } => *id,
+                _ => return listener(event),
+            };
+            if is_common(&heard, id, needed, clock.now()) {
+                listener(event);
+            }
+        }));
+    }
+
+    fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
+        let inner = self.inner.clone();
+        if request.shape != Shape::Exclusive {
+            let message = "Redlock has neither shared locks nor semaphores: take another store for those";
+            return Box::pin(ready(Err(Error::new(ErrorKind::Conflict, message).about(name))));
+        }
+        let attempt = Attempt::begin(inner, name.clone(), request);
+        Box::pin(attempt.run())
+    }
+
+    fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
+        let counted_from = self.inner.fleet.clock.now();
+        let inner = self.inner.clone();
+        let batch: Vec<(RenewRequest, Option<Mine>)> = {
+            let mut claims = lock(&inner.claims);
+            let everywhere = inner.fleet.everywhere();
+            let mine = |claim: &RenewRequest| {
+                claims.get_mut(&claim.id).map(|mine| {
+                    // It may reach nodes that missed the claim.
+                    mine.touched = everywhere;
+                    mine.clone()
+                })
+            };
+            let mine: Vec<Option<Mine>> = batch.iter().map(mine).collect();
+            batch.into_iter().zip(mine).collect()
+        };
+        let answers = round::renew(&inner.fleet, batch, fresh);
+        Box::pin(async move {
+            let value = answers.await.into_iter().map(|answer| inner.take_note(answer)).collect();
+            Ok(Answer { value, counted_from })
+        })
+    }
+
+    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+        let inner = &self.inner;
+        let waits = lock(&inner.waiting).remove(&id).is_some();
+        let mine = {
+            let mut claims = lock(&inner.claims);
+            let named = claims.get(&id).is_some_and(|mine| number.is_none_or(|number| number == mine.number()));
+            if named { claims.remove(&id) } else { None }
+        };
+        let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.token), number, waits };
+        let touched = mine.map_or_else(|| inner.fleet.everywhere(), |mine| mine.touched);
+        Box::pin(round::end(&inner.fleet, ending, touched))
+    }
+
+    fn next_block(&self, name: &Name, _: ClaimId, _: Token, _: ClaimRequest) -> Call<Answer<Block>> {
+        let message = "Redlock reserves no blocks of tokens";
+        Box::pin(ready(Err(Error::new(ErrorKind::Invalid, message).about(name))))
+    }
+
+    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+        let (fleet, name) = (self.inner.fleet.clone(), name.clone());
+        Box::pin(async move { view::break_holders(&fleet, &name, owner, &by, &reason).await })
+    }
+
+    fn inspect(&self, name: &Name) -> Call<NameView> {
+        let (fleet, name) = (self.inner.fleet.clone(), name.clone());
+        Box::pin(async move { view::inspect(&fleet, &name).await })
+    }
+
+    fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
+        let (inner, prefix) = (self.inner.clone(), prefix.to_owned());
+        Box::pin(async move { view::scan(&inner.fleet, &inner.pages, &prefix, after, limit).await })
+    }
+}
+
+/// Whether so many nodes have said the same that it is the fleet's word; once for each time they do.
+fn is_common(heard: &Mutex<HashMap<ClaimId, (usize, Moment)>>, id: ClaimId, needed: usize, now: Moment) -> bool {
+    let mut heard = lock(heard);
+    if heard.len() >= HEARD_MAX {
+        heard.retain(|_, (_, since)| now.since(*since) < HEARD_FOR);
+    }
+    let (count, since) = heard.entry(id).or_insert((0, now));
+    if now.since(*since) >= HEARD_FOR {
+        (*count, *since) = (0, now);
+    }
+    *count += 1;
+    *count == needed
+}
+
+/// A claim under way: ended on all nodes if it is dropped before it has won.
+struct Attempt {
+    inner: Arc<Inner>,
+    name: Name,
+    request: ClaimRequest,
+    mine: Mine,
+    waits: Option<u64>,
+    round: Option<Round>,
+    /// Whether nodes may have something of it that must not stay.
+    owed: bool,
+}
+
+impl Attempt {
+    /// Sends the first proposal.
+    fn begin(inner: Arc<Inner>, name: Name, request: ClaimRequest) -> Self {
+        let time = inner.fleet.time();
+        let waits = request.queue.then(|| {
+            let mut waiting = lock(&inner.waiting);
+            if waiting.len() >= WAITING_MAX {
+                waiting.retain(|_, since| time < *since + WAITING_FOR);
+            }
+            *waiting.entry(request.id).or_insert(time)
+        });
+        // A number that Lua keeps exactly, and that no token is.
+        let attempt = if request.attempt == 0 { 0 } else { request.attempt >> 12 | 1 << 52 };
+        let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
+        let mine = Mine { token: Token(time), attempt, client, touched: 0 };
+        let mut this = Self { inner, name, request, mine, waits, round: None, owed: false };
+        this.propose(false);
+        this
+    }
+
+    fn propose(&mut self, anew: bool) {
+        let fleet = &self.inner.fleet;
+        let proposal = Proposal { name: &self.name, request: &self.request, mine: &self.mine, anew, waits: self.waits };
+        let round = Round::start(fleet, self.request.ttl, |_| wire::claim(fleet.layout(), &proposal));
+        self.mine.touched |= round.asked();
+        self.owed = true;
+        self.round = Some(round);
+    }
+
+    async fn run(mut self) -> Result<Answer<Claimed>> {
+        for rounds in 1.. {
+            let Some(round) = self.round.take() else { break };
+            let (token, ttl, number) = (self.mine.token, self.request.ttl, self.mine.number());
+            let counted_from = round.begun();
+            let outcome = round.claim_verdict(|| fresh(token, ttl, number)).await;
+            match outcome.verdict {
+                Verdict::Won(token) => {
+                    let standing = outcome.standing(token).unwrap_or_else(|| fresh(token, ttl, number));
+                    return Ok(Answer { value: Claimed::Stands(self.won(token, standing)), counted_from });
+                }
+                Verdict::Busy => {
+                    let place = outcome.place();
+                    self.end_where(self.mine.touched & !outcome.busy());
+                    return Ok(Answer { value: Claimed::Busy(place), counted_from });
+                }
+                Verdict::Above(last) if rounds < ROUNDS_MAX => {
+                    self.mine.token = Token(self.inner.fleet.time().max(last.0 + 1));
+                    self.propose(true);
+                }
+                Verdict::Above(_) | Verdict::Gone | Verdict::NoQuorum => {
+                    let certainty = if self.mine.touched == 0 { Certainty::NotApplied } else { Certainty::Unknown };
+                    return Err(self.inner.fleet.no_quorum(&outcome.why, certainty));
+                }
+            }
+        }
+        Err(self.inner.fleet.no_quorum(&[], Certainty::Unknown))
+    }
+
+    /// More than half of the nodes have it.
+    fn won(&mut self, token: Token, mut standing: Standing) -> Standing {
+        self.owed = false;
+        self.mine.token = token;
+        standing.number = self.mine.number();
+        lock(&self.inner.waiting).remove(&self.request.id);
+        lock(&self.inner.claims).insert(self.request.id, self.mine.clone());
+        standing
+    }
+
+    /// Ends it on these nodes; its place among those that wait stays.
+    fn end_where(&mut self, nodes: u32) {
+        self.owed = false;
+        if nodes != 0 {
+            let (name, id, token) = (self.name.clone(), self.request.id, Some(self.mine.token));
+            round::end_behind(&self.inner.fleet, Ending { name, id, token, number: None, waits: false }, nodes);
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.owed {
+            self.end_where(self.mine.touched);
+        }
+    }
+}
+
+/// How a claim stands on a node that has just stored it.
+fn fresh(token: Token, ttl: Duration, number: u64) -> Standing {
+    let ttl = Duration::from_millis(u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
+    Standing { number, ttl, state: Ok(Grant { token, block_end: token, at: Moment(token.0) }) }
+}
+
+impl Inner {
+    /// Forgets a claim that is gone.
+    fn take_note(&self, (claim, mine, renewed): (RenewRequest, Option<Mine>, Renewed)) -> Renewed {
+        if matches!(renewed, Renewed::Gone | Renewed::Broken { .. }) {
+            lock(&self.claims).remove(&claim.id);
+            // The few nodes that still have it must not keep it.
+            let (name, id, token) = (claim.name, claim.id, mine.map(|mine| mine.token));
+            let ending = Ending { name, id, token, number: None, waits: false };
+            round::end_behind(&self.fleet, ending, self.fleet.everywhere());
+        }
+        renewed
+    }
+}

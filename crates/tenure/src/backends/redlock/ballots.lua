@@ -1,0 +1,271 @@
+-- One node of a fleet. `ballot.rs` has the rule in Rust; a test holds the two together.
+--
+-- KEYS: the node's own hash, two hashes of last tokens, then one record per operation.   ARGV: the highest token that
+-- is proposed here, then the operations.   Answer: the node's time in us, then one answer per operation.
+--
+-- The node's own hash: node, fleet, size (if it takes part) or blank (names the time since it does not); floor;
+-- young (which of the two hashes is written), since (when it began), top_a and top_b (what is highest in each); ttl.
+-- A record is a string that expires with its claim:
+--   -ID TOKEN TTL NUMBER AT INBOX OWNER LABEL   ("w" for "-": somebody waits)
+--   rID                                         free, and for a moment kept for this waiter
+-- Beside it, while somebody waits: RECORDwaiters, claim ids by the time since when they wait, and RECORDinboxes, where
+-- they listen and who they are; for a broken claim RECORDbroken:ID, by whom and why.
+
+local call, try = redis.call, redis.pcall
+local sub, match, format = string.sub, string.match, string.format
+
+local AHEAD_MAX = 10000000 -- us: a token may be this far ahead of the clock
+local PERIOD = 30000000 -- us: an idle name's last token is kept one to two of these
+local WAITERS_MAX = 5000 -- ms: a waiter that has not asked for so long is forgotten
+local RESERVED = 50 -- ms: for so long a free name is kept for the waiter that was told
+local TOLD_MAX = 8 -- how many waiters are tried in one go
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local now_text = format('%.0f', now)
+local own = KEYS[1]
+local said = call('HMGET', own, 'node', 'floor', 'young', 'since', 'top_a', 'top_b', 'ttl')
+local member, floor, young, since = said[1], tonumber(said[2] or 0), said[3], tonumber(said[4] or 0)
+local top_a, top_b, ttl_max = tonumber(said[5] or 0), tonumber(said[6] or 0), tonumber(said[7] or 0)
+
+if member and (now >= since + PERIOD or now < since) then
+  if now >= since then
+    -- What is dropped is above no floor.
+    local dropped = young == 'a' and top_b or top_a
+    if dropped > floor then floor = dropped end
+    call('HSET', own, 'floor', format('%.0f', floor))
+    call('UNLINK', young == 'a' and KEYS[3] or KEYS[2])
+    if young == 'a' then young, top_b = 'b', 0 else young, top_a = 'a', 0 end
+    call('HSET', own, 'young', young, 'top_' .. young, 0)
+  end
+  call('HSET', own, 'since', now_text)
+end
+local young_key, old_key = KEYS[2], KEYS[3]
+if young == 'b' then young_key, old_key = old_key, young_key end
+
+-- Written before any token below it is stored, once for all of them: it may be too high, never too low.
+local function cover(token)
+  if token <= (young == 'b' and top_b or top_a) then return end
+  if young == 'b' then top_b = token else top_a = token end
+  call('HSET', own, 'top_' .. young, format('%.0f', token))
+end
+local highest = tonumber(ARGV[1])
+if member and highest > 0 and highest <= now + AHEAD_MAX then cover(highest) end
+
+local function last_of(key)
+  return tonumber(call('HGET', young_key, key) or call('HGET', old_key, key) or floor)
+end
+
+-- Whether this token may be stored: nothing, or why not.
+local function refusal(key, token)
+  local last = last_of(key)
+  if token <= last then return {'l', last} end
+  if token > last + 1 and token > now + AHEAD_MAX then return 'a' end
+end
+
+local function remember(key, token, text)
+  cover(token)
+  call('HSET', young_key, key, text)
+end
+
+-- A request with this token that comes later is refused.
+local function bar(key, text)
+  local token = tonumber(text)
+  if not refusal(key, token) then remember(key, token, text) end
+end
+
+local function note_ttl(ttl)
+  if ttl <= ttl_max then return end
+  ttl_max = ttl
+  call('HSET', own, 'ttl', ttl)
+end
+
+-- Stores a token for a claim, or says why not.
+local function store(key, kind, id, text, ttl, number, client)
+  local token = tonumber(text)
+  local refused = refusal(key, token)
+  if refused then return refused end
+  note_ttl(tonumber(ttl))
+  remember(key, token, text)
+  local mark = '-'
+  if kind and (kind == 'w' or call('EXISTS', key .. 'waiters') == 1) then mark = 'w' end
+  if number == '0' then number = text end
+  call('SET', key, mark .. id .. ' ' .. text .. ' ' .. ttl .. ' ' .. number .. ' ' .. now_text .. ' ' .. client, 'PX', ttl)
+end
+
+local RECORD = '^.%x+ (%d+) (%d+) (%d+) (%d+) (.*)$'
+
+-- Prolongs a claim. A shorter ttl keeps the longer one; another attempt with the same id gets a number of its own.
+local function prolong(key, record, ttl, number)
+  local token, before, had, at, client = match(record, RECORD)
+  local longer = tonumber(ttl) > tonumber(before)
+  if not longer then ttl = before end
+  note_ttl(tonumber(ttl))
+  if number == '0' then number = had end
+  if longer or number ~= had then
+    call('SET', key, sub(record, 1, 17) .. ' ' .. token .. ' ' .. ttl .. ' ' .. number .. ' ' .. at .. ' ' .. client, 'PX', ttl)
+  else
+    call('PEXPIRE', key, ttl)
+  end
+  return {'m', token, ttl, number, at}
+end
+
+local function name_of(key)
+  return sub(key, #own + 4, -2)
+end
+
+-- Tells the one who waits longest that it may try, and keeps the name for it for a moment.
+local function hand_on(key)
+  for _ = 1, TOLD_MAX do
+    local id = call('ZPOPMIN', key .. 'waiters')[1]
+    if not id then break end
+    local inbox = match(call('HGET', key .. 'inboxes', id) or '', '^%S+')
+    call('HDEL', key .. 'inboxes', id)
+    if inbox and call('PUBLISH', inbox, 'h ' .. id .. ' ' .. name_of(key)) > 0 then
+      call('SET', key, 'r' .. id, 'PX', RESERVED)
+      return
+    end
+  end
+  call('DEL', key)
+end
+
+local function broken(key, id)
+  local mark = call('GET', key .. 'broken:' .. id)
+  if not mark then return 0 end
+  local length, rest = match(mark, '^(%d+) (.*)$')
+  return {'b', sub(rest, 1, length), sub(rest, length + 1)}
+end
+
+local answers, count, arg, key_index = {now}, 1, 2, 3
+while arg <= #ARGV do
+  local op, id = ARGV[arg], ARGV[arg + 1]
+  key_index = key_index + 1
+  local key = KEYS[key_index]
+  local answer, record, kind, whose
+  if op ~= 'h' and op ~= 'a' then
+    record = try('GET', key)
+    if type(record) == 'table' then
+      answer = {'e', record.err}
+    elseif record then
+      kind, whose = sub(record, 1, 1), sub(record, 2, 17)
+    end
+  end
+  local mine = kind and kind ~= 'r' and whose == id
+
+  if op == 'c' then
+    -- claim: id, token, ttl, whether another was proposed before, number, INBOX OWNER LABEL, since when it waits
+    local text, ttl, anew, number, client, waits =
+      ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6], ARGV[arg + 7]
+    if answer then
+      -- not ours to touch
+    elseif not member then
+      answer = 'n'
+    elseif kind and whose ~= id then
+      local left = call('PTTL', key)
+      if waits ~= '' then
+        call('ZADD', key .. 'waiters', 'NX', waits, id)
+        call('HSET', key .. 'inboxes', id, client)
+        call('PEXPIRE', key .. 'waiters', WAITERS_MAX)
+        call('PEXPIRE', key .. 'inboxes', WAITERS_MAX)
+        if kind == '-' then call('SETRANGE', key, 0, 'w') end
+      end
+      answer = {'y', 1, 0, match(record, '^%S+ %d+ %d+ %d+ %d+ %S+ %S+ (.*)$') or 'the next in line', left > 0 and left or 0}
+    elseif mine and (anew == '0' or match(record, '^%S+ (%d+)') == text) then
+      answer = prolong(key, record, ttl, number)
+    else
+      answer = store(key, kind, id, text, ttl, number, client) or 1
+    end
+    arg = arg + 8
+  elseif op == 'r' then
+    -- renewal: id, token or nothing, ttl, number, INBOX OWNER LABEL
+    local text, ttl = ARGV[arg + 2], ARGV[arg + 3]
+    if answer then
+      -- not ours to touch
+    elseif not member then
+      answer = 'n'
+    elseif mine and (text == '' or match(record, '^%S+ (%d+)') == text) then
+      answer = prolong(key, record, ttl, '0')
+    elseif not kind and text ~= '' and not store(key, kind, id, text, ttl, ARGV[arg + 4], ARGV[arg + 5]) then
+      -- Missed so far, and nobody had it since.
+      answer = {'m', text, ttl, ARGV[arg + 4] == '0' and text or ARGV[arg + 4], now_text}
+    else
+      answer = broken(key, id)
+    end
+    arg = arg + 6
+  elseif op == 'd' then
+    -- release: id, token or nothing, number or nothing, whether it may wait
+    local text, number, waits = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
+    if answer then
+      -- not ours to touch
+    elseif not member then
+      answer = 0
+    elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number) then
+      if text ~= '' and match(record, '^%S+ (%d+)') ~= text then bar(key, text) end
+      if kind == 'w' then hand_on(key) else call('DEL', key) end
+      answer = 1
+    else
+      if waits == '1' then
+        if kind == 'r' and whose == id then
+          hand_on(key)
+        elseif call('ZREM', key .. 'waiters', id) == 1 then
+          call('HDEL', key .. 'inboxes', id)
+        end
+      end
+      if text ~= '' and not mine then bar(key, text) end
+      answer = broken(key, id)
+    end
+    arg = arg + 5
+  elseif op == 'k' then
+    -- break: id, by whom and why
+    if answer then
+      -- not ours to touch
+    elseif not member then
+      answer = 'n'
+    elseif mine then
+      local left, why = call('PTTL', key), ARGV[arg + 2]
+      local _, _, number, _, client = match(record, RECORD)
+      call('SET', key .. 'broken:' .. id, why, 'PX', left > 1000 and left or 1000)
+      call('PUBLISH', match(client, '^%S+'), 'b ' .. id .. ' ' .. number .. ' ' .. why)
+      if kind == 'w' then hand_on(key) else call('DEL', key) end
+      answer = 1
+    else
+      answer = 0
+    end
+    arg = arg + 3
+  elseif op == 's' then
+    -- show
+    if not answer then
+      answer = {record or '', call('PTTL', key), {}, {}}
+      if kind == 'w' or kind == 'r' then
+        answer[3] = call('ZRANGE', key .. 'waiters', 0, 999, 'WITHSCORES')
+        answer[4] = call('HGETALL', key .. 'inboxes')
+      end
+    end
+    arg = arg + 2
+  elseif op == 'h' then
+    -- hello: what to call the time since it is blank, should it have no name
+    if not member then call('HSETNX', own, 'blank', id) end
+    local top = top_a > top_b and top_a or top_b
+    local more = call('HMGET', own, 'fleet', 'size', 'blank')
+    answer = {member or '', more[1] or '', more[2] or '0', not member and more[3] or '',
+      format('%.0f', top > floor and top or floor), ttl_max}
+    arg = arg + 2
+  else
+    -- admission: the name of the blank time, the floor or nothing, fleet, node, size
+    if not member and call('HGET', own, 'blank') == id then
+      local from = ARGV[arg + 2]
+      if from == '' then from = now_text end
+      member, floor, young = ARGV[arg + 4], tonumber(from), 'a'
+      call('HSET', own, 'node', member, 'fleet', ARGV[arg + 3], 'size', ARGV[arg + 5], 'floor', from,
+        'young', young, 'since', now_text, 'top_a', 0, 'top_b', 0)
+      call('HDEL', own, 'blank')
+      call('DEL', KEYS[2], KEYS[3])
+      young_key, old_key = KEYS[2], KEYS[3]
+    end
+    answer = member and 1 or 0
+    arg = arg + 6
+  end
+  count = count + 1
+  answers[count] = answer
+end
+return answers

@@ -1,0 +1,211 @@
+//! Looking at names: what more than half of the nodes have is so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::Value;
+use tokio::time::timeout;
+
+use super::fleet::Fleet;
+use super::wire::{self, KEY_PREFIX, ShownHolder};
+use crate::backends::redis::foreign;
+use crate::backends::redis::scan::{self, Pages};
+use crate::backends::redis::url::Layout;
+use crate::backends::redis::wire as redis_wire;
+use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::machine::{HolderView, NameView, WaiterView};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+
+/// How long a node may take to show what it has.
+const SHOW_MAX: Duration = Duration::from_millis(500);
+/// How many names are looked at in one breath.
+const LOOK_AT_ONCE: usize = 64;
+
+/// Every node's answer to a question about one name; an error if too few answer.
+async fn ask_all(fleet: &Arc<Fleet>, work: impl Fn() -> crate::backends::redis::node::Work) -> Result<Vec<Value>> {
+    let calls = (0..fleet.members.len()).filter_map(|index| Some((index, fleet.ask(index, work(), false)?)));
+    let calls = calls.map(|(index, call)| async move {
+        let answer = match timeout(SHOW_MAX, call).await {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("did not answer within {SHOW_MAX:?}")),
+        };
+        (index, answer.map(|values| values.into_iter().next().unwrap_or(Value::Nil)))
+    });
+    let calls: Vec<_> = calls.collect();
+    let mut values = Vec::new();
+    let mut why = Vec::new();
+    for (index, answer) in join_all(calls).await {
+        match answer {
+            Ok(value) => values.push(value),
+            Err(reason) => why.push((index, reason)),
+        }
+    }
+    if values.len() < fleet.quorum() {
+        return Err(fleet.no_quorum(&why, Certainty::NotApplied));
+    }
+    Ok(values)
+}
+
+/// Claims that nodes have of a name: by whom, and on how many.
+fn by_claim(shown: Vec<ShownHolder>) -> BTreeMap<(ClaimId, u64), Vec<ShownHolder>> {
+    let mut claims: BTreeMap<_, Vec<ShownHolder>> = BTreeMap::new();
+    for holder in shown {
+        claims.entry((holder.id, holder.token.0)).or_default().push(holder);
+    }
+    claims
+}
+
+pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView> {
+    let values = ask_all(fleet, || wire::show(fleet.layout(), name)).await?;
+    if fleet.layout() == Layout::Plain {
+        return inspect_plain(fleet, name, &values);
+    }
+    let (mut holders, mut waiting) = (Vec::new(), BTreeMap::new());
+    for value in &values {
+        let shown = wire::shown(value)?;
+        holders.extend(shown.holder);
+        for (id, owner, label, since) in shown.waiters {
+            waiting.entry(id).or_insert((since, id, owner, label));
+        }
+    }
+    let mut view = NameView::free(name.clone());
+    let now = fleet.time();
+    // Nodes that do not answer may have it too.
+    let enough = fleet.quorum().saturating_sub(fleet.members.len() - values.len()).max(1);
+    let held = by_claim(holders).into_values().filter(|nodes| nodes.len() >= enough).max_by_key(Vec::len);
+    if let Some(mut nodes) = held {
+        // It is over when fewer than a majority have it.
+        nodes.sort_by_key(|holder| std::cmp::Reverse(holder.expires_in));
+        let expires_in = nodes.get(fleet.quorum() - 1).or(nodes.last()).map(|holder| holder.expires_in);
+        let holder = nodes.swap_remove(0);
+        view.capacity = Some(1);
+        view.holders.push(HolderView {
+            owner: Some(holder.owner),
+            label: Some(holder.label),
+            token: Some(holder.token),
+            units: Some(1),
+            held: Some(Duration::from_micros(now.saturating_sub(holder.at))),
+            expires_in,
+            claims: vec![(holder.id, holder.number)],
+        });
+    }
+    let mut waiting: Vec<_> = waiting.into_values().collect();
+    waiting.sort_by_key(|(since, ..)| *since);
+    let waiter = |(since, id, owner, label): (u64, ClaimId, Owner, String)| WaiterView {
+        owner: Some(owner),
+        label: Some(label),
+        waited: Some(Duration::from_micros(now.saturating_sub(since))),
+        claim: (id, 0),
+    };
+    view.waiters = waiting.into_iter().map(waiter).collect();
+    Ok(view)
+}
+
+fn inspect_plain(fleet: &Fleet, name: &Name, values: &[Value]) -> Result<NameView> {
+    let enough = fleet.quorum().saturating_sub(fleet.members.len() - values.len()).max(1);
+    let mut held: BTreeMap<String, Vec<NameView>> = BTreeMap::new();
+    for value in values {
+        let view = foreign::view(Layout::Plain, name.clone(), value)?.view;
+        if let Some(holder) = view.holders.first() {
+            held.entry(format!("{:?}", holder.owner)).or_default().push(view);
+        }
+    }
+    let most = held.into_values().filter(|views| views.len() >= enough).max_by_key(Vec::len);
+    Ok(most.and_then(|views| views.into_iter().next()).unwrap_or_else(|| NameView::free(name.clone())))
+}
+
+pub(super) async fn scan(
+    fleet: &Arc<Fleet>,
+    pages: &Pages,
+    prefix: &str,
+    after: Option<Name>,
+    limit: usize,
+) -> Result<Vec<NameView>> {
+    let mut views = Vec::new();
+    let mut after = after;
+    while views.len() < limit {
+        let names = names(fleet, pages, prefix, after.as_ref(), LOOK_AT_ONCE.min(limit)).await?;
+        let Some(last) = names.last().cloned() else { break };
+        for look in join_all(names.iter().map(|name| inspect(fleet, name))).await {
+            let view = look?;
+            let lock = fleet.layout() != Layout::Plain || view.holders.iter().any(|holder| holder.owner.is_some());
+            if lock && !view.is_free() && views.len() < limit {
+                views.push(view);
+            }
+        }
+        after = Some(last);
+    }
+    Ok(views)
+}
+
+/// The next names that any node has: so many must say that none is missed which more than half have.
+async fn names(
+    fleet: &Arc<Fleet>,
+    pages: &Pages,
+    prefix: &str,
+    after: Option<&Name>,
+    count: usize,
+) -> Result<Vec<Name>> {
+    let plain = fleet.layout() == Layout::Plain;
+    let pattern = if plain { scan::pattern("", prefix, "") } else { scan::pattern(KEY_PREFIX, prefix, "}") };
+    let kind = plain.then_some("string");
+    pages
+        .next(prefix, after, count, async |found| {
+            let (mut answered, mut why) = (0, Vec::new());
+            for (index, member) in fleet.members.iter().enumerate().filter(|(_, member)| member.is_up()) {
+                let name_of = |key: &[u8]| if plain { scan::bare_name(key) } else { wire::name_of(key) };
+                match scan::keys(&member.node, &pattern, kind, |key| found.take(name_of(key))).await {
+                    Ok(()) => answered += 1,
+                    Err(error) => why.push((index, error.to_string())),
+                }
+            }
+            if answered < fleet.members.len() - fleet.quorum() + 1 {
+                return Err(fleet.no_quorum(&why, Certainty::NotApplied));
+            }
+            Ok(())
+        })
+        .await
+}
+
+/// Ends the claims that nodes have of a name, or one owner's; how many of them held it.
+pub(super) async fn break_holders(
+    fleet: &Arc<Fleet>,
+    name: &Name,
+    owner: Option<Owner>,
+    by: &str,
+    reason: &str,
+) -> Result<usize> {
+    let values = ask_all(fleet, || wire::show(fleet.layout(), name)).await?;
+    let meant = |other: &Owner| owner.as_ref().is_none_or(|owner| owner == other);
+    let mut ended = 0;
+    if fleet.layout() == Layout::Plain {
+        let view = inspect_plain(fleet, name, &values)?;
+        for holder in view.holders {
+            let Some(holder_is) = &holder.owner else {
+                let message = "a foreign client holds it: only that client, or redis-cli, can end it";
+                return Err(Error::new(ErrorKind::Conflict, message).about(name));
+            };
+            for (id, number) in holder.claims.iter().filter(|_| meant(holder_is)) {
+                let work = || foreign::release(Layout::Plain, name, *id, Some(*number));
+                let answers = ask_all(fleet, work).await?;
+                let yes = |value: &Value| matches!(redis_wire::released(value), Ok(crate::backend::Released::Yes));
+                ended += usize::from(answers.iter().any(yes));
+            }
+        }
+        return Ok(ended);
+    }
+    let mut holders = Vec::new();
+    for value in &values {
+        holders.extend(wire::shown(value)?.holder.filter(|holder| meant(&holder.owner)));
+    }
+    for ((id, _), nodes) in by_claim(holders) {
+        let answers = ask_all(fleet, || wire::break_claim(name, id, by, reason)).await?;
+        let yes = answers.iter().filter(|value| **value == Value::Int(1)).count();
+        // A few nodes may have a claim that never held: it goes as well, and does not count.
+        ended += usize::from(yes > 0 && nodes.len() >= fleet.quorum().min(values.len()));
+    }
+    Ok(ended)
+}
