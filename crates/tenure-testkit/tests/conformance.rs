@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tenure::backends::memory::MemoryStore;
 use tenure::backends::redis::RedisBackend;
+use tenure::backends::redlock::RedlockBackend;
 #[cfg(target_os = "linux")]
 use tenure::backends::sqlite::SqliteBackend;
 use tenure::clock::SystemClock;
@@ -76,3 +77,23 @@ tenure_testkit::conformance!(redis_redisson, redis_redisson_store);
 tenure_testkit::conformance!(redis_tls, redis_tls_store);
 tenure_testkit::conformance!(redis_sentinel, redis_sentinel_store);
 tenure_testkit::conformance!(redis_cluster, redis_cluster_store);
+
+/// Five nodes that all tests share, on a busy machine: a short ttl must not mean that only fast answers count.
+fn over(options: &str) -> Store {
+    let url = shared::fleet().url_with(&format!("node_timeout=500ms{options}"));
+    Store::in_real_time(move || {
+        let url = url.clone();
+        async move { RedlockBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+async fn redlock_store() -> Store {
+    over("")
+}
+
+async fn redlock_plain_store() -> Store {
+    over("&layout=plain")
+}
+
+tenure_testkit::conformance!(redlock, redlock_store);
+tenure_testkit::conformance!(redlock_plain, redlock_plain_store);

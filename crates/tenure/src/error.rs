@@ -241,10 +241,7 @@ impl Error {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self.0.kind,
-            ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Quorum | ErrorKind::Replicas
-        )
+        matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Quorum | ErrorKind::Replicas)
     }
 
     /// The store, without a password.

@@ -19,6 +19,9 @@ end
 return seen
 ";
 
+/// What a server keeps for good: the highest token it gave, and how it stands to its fleet.
+const FOR_GOOD: [&str; 4] = ["tenure:last", "tenure:redlock", "tenure:redlock:last:a", "tenure:redlock:last:b"];
+
 struct Key {
     database: String,
     ttl: i64,
@@ -28,20 +31,25 @@ struct Key {
 }
 
 /// Every key that begins with `tenure:`, in any database, and every channel `tenure:*` that somebody listens to; but
-/// neither `tenure:last` nor a string that begins with `f` (the record of a free name).
+/// neither what a server keeps for good nor a string that begins with `f` (the record of a free name).
 ///
 /// In a cluster: of this node alone.
 pub fn leftovers(redis: &Redis) -> Vec<String> {
-    let left = |key: &Key| key.key != "tenure:last" && !(key.kind == "string" && key.first == "f");
+    let left = |key: &Key| !FOR_GOOD.contains(&key.key.as_str()) && !(key.kind == "string" && key.first == "f");
     let keys = keys(redis).into_iter().filter(left).map(|key| key.shown());
     let channels = ["channels", "shardchannels"].map(|what| redis.cli(&["pubsub", what, "tenure:*"]));
     let channels = channels.iter().flat_map(|said| said.lines()).filter(|line| line.starts_with("tenure:"));
     keys.chain(channels.map(|channel| format!("channel {channel}"))).collect()
 }
 
-/// Every key that begins with `tenure:`, in any database, and never expires.
+/// Every key that begins with `tenure:`, in any database, and never expires; but for what a node of a fleet keeps for
+/// good.
 pub fn without_expiry(redis: &Redis) -> Vec<String> {
-    keys(redis).into_iter().filter(|key| key.ttl == -1).map(|key| key.shown()).collect()
+    keys(redis)
+        .into_iter()
+        .filter(|key| key.ttl == -1 && !FOR_GOOD[1..].contains(&key.key.as_str()))
+        .map(|key| key.shown())
+        .collect()
 }
 
 fn keys(redis: &Redis) -> Vec<Key> {

@@ -32,8 +32,8 @@ mod sync;
 pub(super) mod url;
 pub(super) mod wire;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join_all, ready};

@@ -212,7 +212,11 @@ async fn ask_sentinel(settings: &Settings, sentinel: &Address, service: &str) ->
 }
 
 /// Asks one sentinel something.
-pub(in crate::backends) async fn sentinel_command(settings: &Settings, sentinel: &Address, command: &redis::Cmd) -> Result<Value> {
+pub(in crate::backends) async fn sentinel_command(
+    settings: &Settings,
+    sentinel: &Address,
+    command: &redis::Cmd,
+) -> Result<Value> {
     let client = client(settings, sentinel, &settings.sentinel_login, 0)?;
     let asking = async {
         let mut connection = client.get_multiplexed_async_connection().await?;

@@ -190,9 +190,10 @@ impl Settings {
                     }
                 }
                 "node_timeout" if fleet => {
-                    self.node_timeout = Some(node_timeout(&value).ok_or_else(|| {
-                        invalid(format!("has node_timeout={value}: it is 1ms to 1s, such as 20ms"))
-                    })?);
+                    self.node_timeout =
+                        Some(node_timeout(&value).ok_or_else(|| {
+                            invalid(format!("has node_timeout={value}: it is 1ms to 1s, such as 20ms"))
+                        })?);
                 }
                 "ca" => ca = Some(value),
                 "cert" => cert = Some(value),

@@ -134,7 +134,13 @@ impl Op {
         op
     }
 
-    pub(in crate::backends) fn next_block(name: &Name, id: ClaimId, block_end: Token, next: &ClaimRequest, inbox: &str) -> Self {
+    pub(in crate::backends) fn next_block(
+        name: &Name,
+        id: ClaimId,
+        block_end: Token,
+        next: &ClaimRequest,
+        inbox: &str,
+    ) -> Self {
         let mut op = Self::new(name, 224);
         put!(op, "n");
         put!(op, "{id}");

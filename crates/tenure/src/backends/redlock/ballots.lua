@@ -6,8 +6,8 @@
 -- The node's own hash: node, fleet, size (if it takes part) or blank (names the time since it does not); floor;
 -- young (which of the two hashes is written), since (when it began), top_a and top_b (what is highest in each); ttl.
 -- A record is a string that expires with its claim:
---   -ID TOKEN TTL NUMBER AT INBOX OWNER LABEL   ("w" for "-": somebody waits)
---   rID                                         free, and for a moment kept for this waiter
+--   -ID TOKEN TTL NUMBER INBOX OWNER LABEL   ("w" for "-": somebody waits)
+--   rID                                      free, and for a moment kept for this waiter
 -- Beside it, while somebody waits: RECORDwaiters, claim ids by the time since when they wait, and RECORDinboxes, where
 -- they listen and who they are; for a broken claim RECORDbroken:ID, by whom and why.
 
@@ -90,24 +90,24 @@ local function store(key, kind, id, text, ttl, number, client)
   local mark = '-'
   if kind and (kind == 'w' or call('EXISTS', key .. 'waiters') == 1) then mark = 'w' end
   if number == '0' then number = text end
-  call('SET', key, mark .. id .. ' ' .. text .. ' ' .. ttl .. ' ' .. number .. ' ' .. now_text .. ' ' .. client, 'PX', ttl)
+  call('SET', key, mark .. id .. ' ' .. text .. ' ' .. ttl .. ' ' .. number .. ' ' .. client, 'PX', ttl)
 end
 
-local RECORD = '^.%x+ (%d+) (%d+) (%d+) (%d+) (.*)$'
+local RECORD = '^.%x+ (%d+) (%d+) (%d+) (.*)$'
 
 -- Prolongs a claim. A shorter ttl keeps the longer one; another attempt with the same id gets a number of its own.
 local function prolong(key, record, ttl, number)
-  local token, before, had, at, client = match(record, RECORD)
+  local token, before, had, client = match(record, RECORD)
   local longer = tonumber(ttl) > tonumber(before)
   if not longer then ttl = before end
   note_ttl(tonumber(ttl))
   if number == '0' then number = had end
   if longer or number ~= had then
-    call('SET', key, sub(record, 1, 17) .. ' ' .. token .. ' ' .. ttl .. ' ' .. number .. ' ' .. at .. ' ' .. client, 'PX', ttl)
+    call('SET', key, sub(record, 1, 17) .. ' ' .. token .. ' ' .. ttl .. ' ' .. number .. ' ' .. client, 'PX', ttl)
   else
     call('PEXPIRE', key, ttl)
   end
-  return {'m', token, ttl, number, at}
+  return {'m', token, ttl, number}
 end
 
 local function name_of(key)
@@ -169,7 +169,7 @@ while arg <= #ARGV do
         call('PEXPIRE', key .. 'inboxes', WAITERS_MAX)
         if kind == '-' then call('SETRANGE', key, 0, 'w') end
       end
-      answer = {'y', 1, 0, match(record, '^%S+ %d+ %d+ %d+ %d+ %S+ %S+ (.*)$') or 'the next in line', left > 0 and left or 0}
+      answer = {'y', 1, 0, match(record, '^%S+ %d+ %d+ %d+ %S+ %S+ (.*)$') or 'the next in line', left > 0 and left or 0}
     elseif mine and (anew == '0' or match(record, '^%S+ (%d+)') == text) then
       answer = prolong(key, record, ttl, number)
     else
@@ -187,7 +187,7 @@ while arg <= #ARGV do
       answer = prolong(key, record, ttl, '0')
     elseif not kind and text ~= '' and not store(key, kind, id, text, ttl, ARGV[arg + 4], ARGV[arg + 5]) then
       -- Missed so far, and nobody had it since.
-      answer = {'m', text, ttl, ARGV[arg + 4] == '0' and text or ARGV[arg + 4], now_text}
+      answer = {'m', text, ttl, ARGV[arg + 4] == '0' and text or ARGV[arg + 4]}
     else
       answer = broken(key, id)
     end
@@ -223,7 +223,7 @@ while arg <= #ARGV do
       answer = 'n'
     elseif mine then
       local left, why = call('PTTL', key), ARGV[arg + 2]
-      local _, _, number, _, client = match(record, RECORD)
+      local _, _, number, client = match(record, RECORD)
       call('SET', key .. 'broken:' .. id, why, 'PX', left > 1000 and left or 1000)
       call('PUBLISH', match(client, '^%S+'), 'b ' .. id .. ' ' .. number .. ' ' .. why)
       if kind == 'w' then hand_on(key) else call('DEL', key) end

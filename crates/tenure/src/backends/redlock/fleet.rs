@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use super::ballot::{self, Admission, Hello, admission};
 use super::wire::{self, Ending, Greeting};
 use crate::backends::redis::inbox::{Ear, Inbox};
+use crate::backends::redis::info_field;
 use crate::backends::redis::node::{Dialect, Node, Work};
 use crate::backends::redis::place::Place;
-use crate::backends::redis::info_field;
 use crate::backends::redis::url::{Address, Layout, Settings};
 use crate::backends::redis::wire::{number, text as redis_text};
 use crate::clock::{Clock, Moment};
@@ -568,7 +568,13 @@ async fn keep(fleet: Weak<Fleet>) {
         }
         let up = fleet.up();
         pause = if up == before { (pause * 2).min(LOOK_MAX) } else { LOOK_MIN };
-        let rest = if up < fleet.members.len() { pause } else if owed { DEBT_AGAIN } else { REST };
+        let rest = if up < fleet.members.len() {
+            pause
+        } else if owed {
+            DEBT_AGAIN
+        } else {
+            REST
+        };
         let bell = fleet.bell.clone();
         drop(fleet);
         if timeout(rest, bell.notified()).await.is_ok() {

@@ -42,7 +42,7 @@ use crate::backends::redis::scan::Pages;
 use crate::backends::redis::url::{Layout, Settings};
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
-use crate::machine::{Grant, NameView};
+use crate::machine::NameView;
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
@@ -108,7 +108,8 @@ impl RedlockBackend {
         let ear = Ear::default();
         let opened = Fleet::open(settings, clock, channel.clone(), ear.clone()).await;
         let (fleet, keeper) = opened.map_err(|error| error.in_store(shown))?;
-        let inner = Inner { fleet, channel, ear, claims: Mutex::default(), waiting: Mutex::default(), pages: Pages::default() };
+        let inner =
+            Inner { fleet, channel, ear, claims: Mutex::default(), waiting: Mutex::default(), pages: Pages::default() };
         Ok(Self { inner: Arc::new(inner), keeper })
     }
 }
@@ -322,7 +323,12 @@ impl Attempt {
     /// More than half of the nodes have it.
     fn won(&mut self, token: Token, mut standing: Standing) -> Standing {
         self.owed = false;
-        self.mine.token = token;
+        if self.inner.fleet.layout() == Layout::Plain {
+            // No tokens: its number is what the nodes were told first.
+            self.mine.token = Token(standing.number);
+        } else {
+            self.mine.token = token;
+        }
         standing.number = self.mine.number();
         lock(&self.inner.waiting).remove(&self.request.id);
         lock(&self.inner.claims).insert(self.request.id, self.mine.clone());
@@ -350,7 +356,7 @@ impl Drop for Attempt {
 /// How a claim stands on a node that has just stored it.
 fn fresh(token: Token, ttl: Duration, number: u64) -> Standing {
     let ttl = Duration::from_millis(u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX));
-    Standing { number, ttl, state: Ok(Grant { token, block_end: token, at: Moment(token.0) }) }
+    Standing { number, ttl, state: Ok(wire::granted(token)) }
 }
 
 impl Inner {

@@ -188,7 +188,8 @@ impl Outcome {
 
     /// Who has the name instead.
     pub(super) fn place(&self) -> Place {
-        let place = self.said.iter().find_map(|(_, said)| if let Said::Busy(place) = said { Some(place) } else { None });
+        let place =
+            self.said.iter().find_map(|(_, said)| if let Said::Busy(place) = said { Some(place) } else { None });
         place.cloned().unwrap_or_else(|| Place {
             ahead: 1,
             waiters_ahead: 0,
@@ -258,7 +259,7 @@ pub(super) fn renew(
     });
     let fleet = fleet.clone();
     async move {
-        let nothing = |_| Standing { number: 0, ttl: Duration::ZERO, state: Ok(no_grant()) };
+        let nothing = |_| Standing { number: 0, ttl: Duration::ZERO, state: Ok(wire::granted(Token(0))) };
         let outcomes = round.verdicts(batch.len(), nothing).await;
         let answered = batch.into_iter().zip(outcomes);
         answered
@@ -268,10 +269,6 @@ pub(super) fn renew(
             })
             .collect()
     }
-}
-
-fn no_grant() -> crate::machine::Grant {
-    crate::machine::Grant { token: Token(0), block_end: Token(0), at: Moment(0) }
 }
 
 /// The end of a claim under way on the nodes that may have it. What is not answered when it is dropped is seen to.

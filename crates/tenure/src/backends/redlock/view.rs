@@ -87,7 +87,7 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
             label: Some(holder.label),
             token: Some(holder.token),
             units: Some(1),
-            held: Some(Duration::from_micros(now.saturating_sub(holder.at))),
+            held: Some(Duration::from_micros(now.saturating_sub(holder.token.0))),
             expires_in,
             claims: vec![(holder.id, holder.number)],
         });

@@ -7,12 +7,12 @@ use std::time::Duration;
 use redis::Value;
 
 use super::ballot::{Hello, Vote};
-use crate::backend::{ClaimRequest, Place, RenewRequest, Standing};
+use crate::backend::{ClaimRequest, Place, RenewRequest, Renewed, Standing};
+use crate::backends::redis::foreign;
 use crate::backends::redis::node::Work;
 use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::Layout;
 use crate::backends::redis::wire::{self, Op, failed, number, odd, place, tagged, text};
-use crate::backends::redis::foreign;
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::machine::Grant;
@@ -192,8 +192,8 @@ pub(super) fn said(layout: Layout, value: &Value, fresh: impl FnOnce() -> Standi
         Some(("b", [by, reason])) => text(by).zip(text(reason)).map(|(by, why)| Said::Broken(by.into(), why.into())),
         Some(("m", items)) => standing(items).map(Said::Holds),
         Some(("s", _)) if layout == Layout::Plain => match wire::renewed(value)? {
-            // Plain records have no token.
-            crate::backend::Renewed::Stands(standing) => Some(Said::Holds(standing)),
+            // Plain records have no token, and each node its own time.
+            Renewed::Stands(standing) => Some(Said::Holds(Standing { state: Ok(granted(Token(0))), ..standing })),
             _ => None,
         },
         Some(_) => None,
@@ -208,12 +208,16 @@ pub(super) fn said(layout: Layout, value: &Value, fresh: impl FnOnce() -> Standi
     said.ok_or_else(|| odd(value))
 }
 
-/// TOKEN TTL NUMBER AT
+/// TOKEN TTL NUMBER
 fn standing(items: &[Value]) -> Option<Standing> {
-    let [token, ttl, claim_number, at] = items else { return None };
-    let token = Token(number(token)?);
-    let grant = Grant { token, block_end: token, at: Moment(number(at)?) };
+    let [token, ttl, claim_number] = items else { return None };
+    let grant = granted(Token(number(token)?));
     Some(Standing { number: number(claim_number)?, ttl: Duration::from_millis(number(ttl)?), state: Ok(grant) })
+}
+
+/// A grant with this token: the time at which it was proposed, unless clocks differ.
+pub(super) fn granted(token: Token) -> Grant {
+    Grant { token, block_end: token, at: Moment(token.0) }
 }
 
 /// What a node says of itself.
@@ -262,7 +266,6 @@ pub(super) struct ShownHolder {
     pub(super) id: ClaimId,
     pub(super) token: Token,
     pub(super) number: u64,
-    pub(super) at: u64,
     pub(super) owner: Owner,
     pub(super) label: String,
     pub(super) expires_in: Duration,
@@ -282,14 +285,14 @@ fn parse_shown(value: &Value) -> Option<Shown> {
     let holder = if record.is_empty() || record.starts_with('r') {
         None
     } else {
-        // The mark, then ID TOKEN TTL NUMBER AT INBOX OWNER LABEL.
-        let mut words = record.get(1..)?.splitn(8, ' ');
+        // The mark, then ID TOKEN TTL NUMBER INBOX OWNER LABEL.
+        let mut words = record.get(1..)?.splitn(7, ' ');
         let mut next = || words.next();
         let (id, token, _ttl) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?);
-        let (claim_number, at, _inbox) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?);
+        let (claim_number, _inbox) = (next()?.parse().ok()?, next()?);
         let (owner, label) = (Owner::new(next()?).ok()?, next()?.to_owned());
         let expires_in = Duration::from_millis(number(left).unwrap_or(0));
-        Some(ShownHolder { id, token: Token(token), number: claim_number, at, owner, label, expires_in })
+        Some(ShownHolder { id, token: Token(token), number: claim_number, owner, label, expires_in })
     };
     let who = |id: &str| {
         let found = inboxes.chunks_exact(2).find(|pair| text(&pair[0]) == Some(id))?;
