@@ -199,6 +199,11 @@ impl Fleet {
         u64::try_from(now.saturating_add(self.median.load(Ordering::Acquire))).unwrap_or(0)
     }
 
+    /// What `work` comes to, if that is before `limit`. What is there already counts.
+    pub(super) async fn before<T>(&self, limit: Moment, work: impl Future<Output = T>) -> Option<T> {
+        timeout(limit.since(self.clock.now()), work).await.ok()
+    }
+
     /// Sends work to a node; nothing if it is not to be asked. It is on its way when this returns.
     pub(super) fn ask(
         self: &Arc<Self>,
@@ -314,8 +319,8 @@ impl Fleet {
         }
         let fleet = self.clone();
         self.runtime.spawn(async move {
-            let limit = tokio::time::Instant::now() + ENDING_MAX;
-            while let Ok(Some((index, answers))) = tokio::time::timeout_at(limit, calls.next()).await {
+            let limit = fleet.clock.now() + ENDING_MAX;
+            while let Some(Some((index, answers))) = fleet.before(limit, calls.next()).await {
                 open &= !(1 << index);
                 if answers.iter().any(Result::is_err) {
                     fleet.owe(index, ending.clone());
@@ -398,13 +403,13 @@ impl Fleet {
         let mut greetings: Vec<Result<Greeting>> = self.members.iter().map(|_| Err(silent())).collect();
         let mut asking: FuturesUnordered<_> =
             (0..self.members.len()).map(|index| async move { (index, self.greet(index).await) }).collect();
-        let begun = tokio::time::Instant::now();
+        let begun = self.clock.now();
         loop {
             let taking_part = greetings.iter().flatten().filter(|greeting| greeting.hello.blank.is_none()).count();
             let patience = if taking_part >= self.quorum() { HELLO_SOON } else { HELLO_MAX };
-            match tokio::time::timeout_at(begun + patience, asking.next()).await {
-                Ok(Some((index, greeting))) => greetings[index] = greeting,
-                Ok(None) | Err(_) => return greetings,
+            match self.before(begun + patience, asking.next()).await {
+                Some(Some((index, greeting))) => greetings[index] = greeting,
+                Some(None) | None => return greetings,
             }
         }
     }

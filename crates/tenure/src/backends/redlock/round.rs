@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use redis::Value;
-use tokio::time::{Instant, timeout_at};
 
 use super::ballot::{self, ROUND_MAX, Tally, Verdict, Vote};
 use super::fleet::{BLANK, Fleet};
@@ -29,7 +28,7 @@ type Asked = Pin<Box<dyn Future<Output = (usize, Vec<Result<Value>>)> + Send>>;
 pub(super) struct Round {
     fleet: Arc<Fleet>,
     begun: Moment,
-    limit: Instant,
+    limit: Moment,
     patience: Duration,
     calls: FuturesUnordered<Asked>,
     asked: u32,
@@ -59,7 +58,7 @@ impl Round {
     fn start_each(fleet: &Arc<Fleet>, ttl: Duration, ask: impl Fn(usize) -> Option<Asked>) -> Self {
         let begun = fleet.clock.now();
         let patience = fleet.node_timeout(ttl);
-        let limit = Instant::now() + patience;
+        let limit = begun + patience;
         let calls = FuturesUnordered::new();
         let mut asked = 0;
         for index in 0..fleet.members.len() {
@@ -95,7 +94,7 @@ impl Round {
             claims.iter_mut().for_each(|claim| claim.count(index, None));
         }
         while claims.iter().any(|claim| claim.tally.verdict().is_none()) {
-            let Ok(Some((index, answers))) = timeout_at(self.limit, self.calls.next()).await else { break };
+            let Some(Some((index, answers))) = self.fleet.before(self.limit, self.calls.next()).await else { break };
             let mut answers = answers.into_iter();
             for (at, claim) in claims.iter_mut().enumerate() {
                 let said = match answers.next() {
@@ -323,12 +322,12 @@ impl End {
     }
 
     async fn answer(mut self) -> Result<Released> {
-        let limit = Instant::now() + END_MAX;
+        let limit = self.fleet.clock.now() + END_MAX;
         let needed = self.fleet.quorum();
         let (mut yes, mut answered, mut broken) = (0, 0, None);
         let mut why: Vec<(usize, String)> = Vec::new();
         while yes < needed {
-            let Ok(Some((index, mut answers))) = timeout_at(limit, self.calls.next()).await else { break };
+            let Some(Some((index, mut answers))) = self.fleet.before(limit, self.calls.next()).await else { break };
             self.open &= !(1 << index);
             let answer = answers.pop().unwrap_or(Ok(Value::Nil));
             match answer.and_then(|value| crate::backends::redis::wire::released(&value)) {
