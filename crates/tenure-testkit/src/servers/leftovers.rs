@@ -35,7 +35,7 @@ struct Key {
 ///
 /// In a cluster: of this node alone.
 pub fn leftovers(redis: &Redis) -> Vec<String> {
-    let left = |key: &Key| !FOR_GOOD.contains(&key.key.as_str()) && !(key.kind == "string" && key.first == "f");
+    let left = |key: &Key| !(FOR_GOOD.contains(&key.key.as_str()) || key.kind == "string" && key.first == "f");
     let keys = keys(redis).into_iter().filter(left).map(|key| key.shown());
     let channels = ["channels", "shardchannels"].map(|what| redis.cli(&["pubsub", what, "tenure:*"]));
     let channels = channels.iter().flat_map(|said| said.lines()).filter(|line| line.starts_with("tenure:"));
