@@ -7,10 +7,13 @@
 //! `redlock.lua` is this [`Node`] inside Redis, and a test holds the two together; the model checker explores both
 //! halves as they stand here.
 
+#[cfg(test)]
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+#[cfg(test)]
 use crate::clock::Moment;
+#[cfg(test)]
 use crate::owner::ClaimId;
 use crate::token::Token;
 
@@ -39,8 +42,8 @@ pub(super) enum Vote {
     Blank,
 }
 
-/// One node, as far as safety goes.
-#[cfg_attr(not(test), allow(dead_code))] // In Redis it is the script that does this.
+/// One node, as far as safety goes. In Redis it is the script that does this.
+#[cfg(test)]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Node<N: Ord> {
     /// Whether it takes part.
@@ -49,8 +52,12 @@ pub(super) struct Node<N: Ord> {
     pub(super) blank: Option<u64>,
     /// At least as high as every `last` that it no longer keeps.
     pub(super) floor: Token,
-    /// The highest token it has stored for each name; kept longer than any claim.
+    /// The highest token it has stored for each name, of late; and a while ago.
     pub(super) last: BTreeMap<N, Token>,
+    pub(super) old: BTreeMap<N, Token>,
+    /// At least as high as every token in each of the two.
+    pub(super) top: Token,
+    pub(super) old_top: Token,
     /// Who has each name.
     pub(super) held: BTreeMap<N, Held>,
     /// The longest ttl it was ever asked for.
@@ -69,6 +76,7 @@ pub(super) struct Hello {
 }
 
 /// A claim in a node.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Held {
     pub(super) id: ClaimId,
@@ -78,7 +86,7 @@ pub(super) struct Held {
     pub(super) expires: Moment,
 }
 
-#[cfg_attr(not(test), allow(dead_code))]
+#[cfg(test)]
 impl<N: Ord + Clone> Node<N> {
     /// Proposes a token for a claim. `anew` if this client has proposed another one for it before; else a node that
     /// has the claim already answers with the token it has.
@@ -94,6 +102,7 @@ impl<N: Ord + Clone> Node<N> {
         if !self.member {
             return Vote::Blank;
         }
+        self.cover(token, now);
         match self.holder(name, now) {
             Some(held) if held.id != id => Vote::Busy,
             Some(held) if held.token == token || !anew => self.prolong(name, held, ttl, now),
@@ -106,6 +115,7 @@ impl<N: Ord + Clone> Node<N> {
         if !self.member {
             return Vote::Blank;
         }
+        self.cover(token.unwrap_or_default(), now);
         match (self.holder(name, now), token) {
             (Some(held), _) if held.id != id => Vote::Gone,
             (Some(held), None) => self.prolong(name, held, ttl, now),
@@ -124,6 +134,7 @@ impl<N: Ord + Clone> Node<N> {
         if !self.member {
             return false;
         }
+        self.cover(token.unwrap_or_default(), now);
         let had = self.holder(name, now).is_some_and(|held| held.id == id);
         if had {
             self.held.remove(name);
@@ -131,16 +142,16 @@ impl<N: Ord + Clone> Node<N> {
         if let Some(token) = token
             && self.allows(name, token, now).is_ok()
         {
-            self.last.insert(name.clone(), token);
+            self.remember(name, token);
         }
         had
     }
 
-    /// Forgets the `last` of idle names: the floor takes their place.
-    pub(super) fn forget_idle(&mut self) {
-        let dropped = self.last.values().max().copied().unwrap_or_default();
-        self.floor = self.floor.max(dropped);
-        self.last.clear();
+    /// Forgets what it stored longest ago: the floor takes its place.
+    pub(super) fn forget_oldest(&mut self) {
+        self.floor = self.floor.max(self.old_top);
+        self.old = std::mem::take(&mut self.last);
+        self.old_top = std::mem::take(&mut self.top);
     }
 
     /// Whether it takes part, and if not, since when: `nonce` names that time unless it has a name already.
@@ -156,13 +167,15 @@ impl<N: Ord + Clone> Node<N> {
         if !self.member && self.blank == Some(blank) {
             self.member = true;
             self.blank = None;
-            self.floor = floor;
+            (self.floor, self.top, self.old_top) = (floor, Token(0), Token(0));
+            self.last.clear();
+            self.old.clear();
         }
     }
 
     /// The highest token it may ever have stored.
     fn highest(&self) -> Token {
-        self.last.values().copied().max().unwrap_or_default().max(self.floor)
+        self.top.max(self.old_top).max(self.floor)
     }
 
     fn holder(&self, name: &N, now: Moment) -> Option<Held> {
@@ -170,7 +183,19 @@ impl<N: Ord + Clone> Node<N> {
     }
 
     fn last(&self, name: &N) -> Token {
-        self.last.get(name).copied().unwrap_or(self.floor)
+        self.last.get(name).or_else(|| self.old.get(name)).copied().unwrap_or(self.floor)
+    }
+
+    /// Written before a token is stored, for all that are asked for together: it may be too high, never too low.
+    fn cover(&mut self, token: Token, now: Moment) {
+        if token.0 <= (now + AHEAD_MAX).0 {
+            self.top = self.top.max(token);
+        }
+    }
+
+    fn remember(&mut self, name: &N, token: Token) {
+        self.top = self.top.max(token);
+        self.last.insert(name.clone(), token);
     }
 
     fn allows(&self, name: &N, token: Token, now: Moment) -> Result<(), Vote> {
@@ -189,7 +214,7 @@ impl<N: Ord + Clone> Node<N> {
         if let Err(vote) = self.allows(name, token, now) {
             return vote;
         }
-        self.last.insert(name.clone(), token);
+        self.remember(name, token);
         self.ttl_max = self.ttl_max.max(ttl);
         self.held.insert(name.clone(), Held { id, token, ttl, expires: now + ttl });
         Vote::Stored(token)

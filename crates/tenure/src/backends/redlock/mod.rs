@@ -16,6 +16,8 @@
 //! first. `?layout=plain` is the classic algorithm without a token, as redsync and node-redlock have it.
 
 mod ballot;
+#[cfg(test)]
+mod check;
 mod fleet;
 mod round;
 mod view;
