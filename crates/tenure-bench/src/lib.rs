@@ -36,6 +36,16 @@ impl Samples {
         sorted.get(rank).copied().unwrap_or(f64::NAN)
     }
 
+    /// Adds those of another.
+    pub fn append(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
+    /// The mean of all.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     /// The middle sample.
     pub fn median(&self) -> f64 {
         self.percentile(50.0)
