@@ -181,6 +181,8 @@ pub enum Event {
         id: ClaimId,
         /// The name.
         name: Name,
+        /// The token of the claim that ended, if it is known; else zero.
+        after: Token,
     },
     /// Events may have been missed: ask for every claim now.
     Resubscribed,

@@ -107,7 +107,7 @@ impl Core {
                     self.lose(&claim, loss);
                 }
             }
-            Event::TryNow { id, name } => match self.registry.find(id) {
+            Event::TryNow { id, name, .. } => match self.registry.find(id) {
                 Some(claim) => claim.nudge(),
                 // Given up meanwhile: the next may have it.
                 None => {

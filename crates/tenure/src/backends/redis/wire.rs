@@ -404,7 +404,10 @@ pub(in crate::backends) fn event(message: &str) -> Option<Event> {
             let loss = Loss::Broken { by: by.to_owned(), reason: reason.to_owned() };
             Some(Event::Ended { id, number: claim_number.parse().ok()?, loss })
         }
-        "h" => Some(Event::TryNow { id, name: Name::new(rest).ok()? }),
+        "h" => {
+            let (after, name) = rest.split_once(' ')?;
+            Some(Event::TryNow { id, name: Name::new(name).ok()?, after: Token(after.parse().ok()?) })
+        }
         _ => None,
     }
 }

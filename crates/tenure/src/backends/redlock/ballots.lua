@@ -7,9 +7,10 @@
 -- young (which of the two hashes is written), since (when it began), top_a and top_b (what is highest in each); ttl.
 -- A record is a string that expires with its claim:
 --   -ID TOKEN TTL NUMBER INBOX OWNER LABEL   ("w" for "-": somebody waits)
---   rID                                      free, and for a moment kept for this waiter
+--   rID UNTIL                                free, and until then (in us) kept for this waiter, who was told
 -- Beside it, while somebody waits: RECORDwaiters, claim ids by the time since when they wait, and RECORDinboxes, where
--- they listen and who they are; for a broken claim RECORDbroken:ID, by whom and why.
+-- they listen and who they are; for a broken claim RECORDbroken:ID, by whom and why. Whether somebody waits can be seen
+-- from the record, so that a name that nobody waits for costs no look.
 
 local call, try = redis.call, redis.pcall
 local sub, match, format = string.sub, string.match, string.format
@@ -17,7 +18,7 @@ local sub, match, format = string.sub, string.match, string.format
 local AHEAD_MAX = 10000000 -- us: a token may be this far ahead of the clock
 local PERIOD = 30000000 -- us: an idle name's last token is kept one to two of these
 local WAITERS_MAX = 5000 -- ms: a waiter that has not asked for so long is forgotten
-local RESERVED = 50 -- ms: for so long a free name is kept for the waiter that was told
+local RESERVED = 50000 -- us: for so long a free name is kept for the waiter that was told
 local TOLD_MAX = 8 -- how many waiters are tried in one go
 
 local time = call('TIME')
@@ -80,6 +81,18 @@ local function note_ttl(ttl)
   call('HSET', own, 'ttl', ttl)
 end
 
+local function forget_waiter(key, id)
+  if call('ZREM', key .. 'waiters', id) == 1 then call('HDEL', key .. 'inboxes', id) end
+end
+
+-- Lets a claim wait: it keeps its place as long as it asks now and then. WAITS is the time since when it waits.
+local function wait(key, id, waits, client)
+  call('ZADD', key .. 'waiters', 'NX', waits, id)
+  call('HSET', key .. 'inboxes', id, client)
+  call('PEXPIRE', key .. 'waiters', WAITERS_MAX)
+  call('PEXPIRE', key .. 'inboxes', WAITERS_MAX)
+end
+
 -- Stores a token for a claim, or says why not.
 local function store(key, kind, id, text, ttl, number, client)
   local token = tonumber(text)
@@ -88,7 +101,10 @@ local function store(key, kind, id, text, ttl, number, client)
   note_ttl(tonumber(ttl))
   remember(key, token, text)
   local mark = '-'
-  if kind and (kind == 'w' or call('EXISTS', key .. 'waiters') == 1) then mark = 'w' end
+  if kind then
+    forget_waiter(key, id)
+    if call('EXISTS', key .. 'waiters') == 1 then mark = 'w' end
+  end
   if number == '0' then number = text end
   call('SET', key, mark .. id .. ' ' .. text .. ' ' .. ttl .. ' ' .. number .. ' ' .. client, 'PX', ttl)
 end
@@ -114,19 +130,24 @@ local function name_of(key)
   return sub(key, #own + 4, -2)
 end
 
--- Tells the one who waits longest that it may try, and keeps the name for it for a moment.
-local function hand_on(key)
+-- Tells the one who waits longest that it may try, and keeps the name for it for a moment. Who that is, if anybody
+-- hears it; `me` need not be told. BEFORE is the token of the claim that ended: the same on all nodes.
+local function hand_on(key, before, me)
   for _ = 1, TOLD_MAX do
-    local id = call('ZPOPMIN', key .. 'waiters')[1]
-    if not id then break end
-    local inbox = match(call('HGET', key .. 'inboxes', id) or '', '^%S+')
-    call('HDEL', key .. 'inboxes', id)
-    if inbox and call('PUBLISH', inbox, 'h ' .. id .. ' ' .. name_of(key)) > 0 then
-      call('SET', key, 'r' .. id, 'PX', RESERVED)
-      return
+    local first = call('ZRANGE', key .. 'waiters', 0, 0)[1]
+    if not first or first == me then return first end
+    local inbox = match(call('HGET', key .. 'inboxes', first) or '', '^%S+')
+    if inbox and call('PUBLISH', inbox, 'h ' .. first .. ' ' .. before .. ' ' .. name_of(key)) > 0 then
+      call('SET', key, 'r' .. first .. ' ' .. format('%.0f', now + RESERVED), 'PX', WAITERS_MAX)
+      return first
     end
+    forget_waiter(key, first)
   end
-  call('DEL', key)
+end
+
+-- Frees a name: for the next in line, or for everybody.
+local function free(key, kind, record)
+  if kind == '-' or not hand_on(key, match(record, '^%S+ (%d+)') or '0') then call('DEL', key) end
 end
 
 local function broken(key, id)
@@ -161,15 +182,19 @@ while arg <= #ARGV do
     elseif not member then
       answer = 'n'
     elseif kind and whose ~= id then
-      local left = call('PTTL', key)
-      if waits ~= '' then
-        call('ZADD', key .. 'waiters', 'NX', waits, id)
-        call('HSET', key .. 'inboxes', id, client)
-        call('PEXPIRE', key .. 'waiters', WAITERS_MAX)
-        call('PEXPIRE', key .. 'inboxes', WAITERS_MAX)
-        if kind == '-' then call('SETRANGE', key, 0, 'w') end
+      if waits ~= '' then wait(key, id, waits, client) end
+      if kind == 'r' and now >= tonumber(sub(record, 19)) then
+        -- Whoever was told has missed its turn.
+        forget_waiter(key, whose)
+        local first = hand_on(key, '0', id)
+        if not first or first == id then answer = store(key, kind, id, text, ttl, number, client) or 1 end
+      elseif kind == '-' and waits ~= '' then
+        call('SETRANGE', key, 0, 'w')
       end
-      answer = {'y', 1, 0, match(record, '^%S+ %d+ %d+ %d+ %S+ %S+ (.*)$') or 'the next in line', left > 0 and left or 0}
+      if not answer then
+        local left = kind == 'r' and WAITERS_MAX or call('PTTL', key)
+        answer = {'y', 1, 0, match(record, '^%S+ %d+ %d+ %d+ %S+ %S+ (.*)$') or 'the next in line', left > 0 and left or 0}
+      end
     elseif mine and (anew == '0' or match(record, '^%S+ (%d+)') == text) then
       answer = prolong(key, record, ttl, number)
     else
@@ -193,7 +218,8 @@ while arg <= #ARGV do
     end
     arg = arg + 6
   elseif op == 'd' then
-    -- release: id, token or nothing, number or nothing, whether it may wait
+    -- release: id, token or nothing, number or nothing, whether it waits here ("1") and gives that up, or goes on
+    -- waiting since when, INBOX OWNER LABEL
     local text, number, waits = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
     if answer then
       -- not ours to touch
@@ -201,20 +227,21 @@ while arg <= #ARGV do
       answer = 0
     elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number) then
       if text ~= '' and match(record, '^%S+ (%d+)') ~= text then bar(key, text) end
-      if kind == 'w' then hand_on(key) else call('DEL', key) end
+      if waits ~= '' and waits ~= '1' then
+        wait(key, id, waits, ARGV[arg + 5])
+        kind = 'w'
+      end
+      free(key, kind, record)
       answer = 1
     else
       if waits == '1' then
-        if kind == 'r' and whose == id then
-          hand_on(key)
-        elseif call('ZREM', key .. 'waiters', id) == 1 then
-          call('HDEL', key .. 'inboxes', id)
-        end
+        forget_waiter(key, id)
+        if kind == 'r' and whose == id then free(key, kind, record) end
       end
       if text ~= '' and not mine then bar(key, text) end
       answer = broken(key, id)
     end
-    arg = arg + 5
+    arg = arg + 6
   elseif op == 'k' then
     -- break: id, by whom and why
     if answer then
@@ -226,7 +253,7 @@ while arg <= #ARGV do
       local _, _, number, client = match(record, RECORD)
       call('SET', key .. 'broken:' .. id, why, 'PX', left > 1000 and left or 1000)
       call('PUBLISH', match(client, '^%S+'), 'b ' .. id .. ' ' .. number .. ' ' .. why)
-      if kind == 'w' then hand_on(key) else call('DEL', key) end
+      free(key, kind, record)
       answer = 1
     else
       answer = 0

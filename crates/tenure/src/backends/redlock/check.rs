@@ -14,7 +14,7 @@ use redis::Value;
 use tenure_testkit::servers::Redis;
 
 use super::ballot::{Node as Rule, Vote};
-use super::wire::{self, Ending, Mine, Proposal};
+use super::wire::{self, Ending, InLine, Mine, Proposal};
 use crate::backend::{ClaimRequest, RenewRequest, Shape};
 use crate::backends::redis::node::{Dialect, Node, Work};
 use crate::backends::redis::place::Place;
@@ -138,7 +138,8 @@ impl Check {
             attempt: 0,
             presumed: Duration::ZERO,
         };
-        let mine = Mine { token, attempt: 0, client: "inbox somebody a label with spaces".into(), touched: 0 };
+        let mine =
+            Mine { token, attempt: 0, client: "inbox somebody a label with spaces".into(), touched: 0, waits: false };
         let proposal = Proposal { name: &name, request: &request, mine: &mine, anew, waits: None };
         let value = self.ask(wire::claim(Layout::Native, &proposal)).await;
         let rule = self.rule.claim(&name.to_string(), id, token, ttl, anew, self.now);
@@ -149,7 +150,13 @@ impl Check {
     async fn renew(&mut self) -> Result<(), String> {
         let (name, id, ttl) = (self.name(), self.id(), self.ttl());
         let token = self.random.random::<bool>().then(|| self.token(&name));
-        let mine = token.map(|token| Mine { token, attempt: 0, client: "inbox somebody a label".into(), touched: 0 });
+        let mine = token.map(|token| Mine {
+            token,
+            attempt: 0,
+            client: "inbox somebody a label".into(),
+            touched: 0,
+            waits: false,
+        });
         let value = self.ask(wire::renew(&[(RenewRequest { name: name.clone(), id, ttl }, mine)])).await;
         let rule = self.rule.renew(&name.to_string(), id, token, ttl, self.now);
         self.log.push(format!("renew {name} {id} {token:?} {ttl:?}: {rule:?}"));
@@ -159,7 +166,7 @@ impl Check {
     async fn release(&mut self) -> Result<(), String> {
         let (name, id) = (self.name(), self.id());
         let token = self.random.random::<bool>().then(|| self.token(&name));
-        let ending = Ending { name: name.clone(), id, token, number: None, waits: false };
+        let ending = Ending { name: name.clone(), id, token, number: None, place: InLine::None };
         let value = self.ask(wire::release(Layout::Native, &ending)).await;
         let rule = self.rule.release(&name.to_string(), id, token, self.now);
         self.log.push(format!("release {name} {id} {token:?}: {rule}"));

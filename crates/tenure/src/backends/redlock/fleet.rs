@@ -42,8 +42,9 @@ const DEBT_AGE_MAX: Duration = Duration::from_secs(600);
 const DEBT_AGAIN: Duration = Duration::from_millis(500);
 /// How long the end of a claim may go unanswered before it becomes a debt.
 const ENDING_MAX: Duration = Duration::from_secs(1);
-/// A clock that is this much away from what is known of it is looked at again.
+/// How much (in us) a clock must look earlier than it was known before that is believed, and how much later.
 const CLOCK_MOVED: i64 = 5_000;
+const CLOCK_FINE: i64 = 20;
 
 /// Whether a node is asked.
 #[derive(Clone, Debug)]
@@ -246,7 +247,8 @@ impl Fleet {
         }
         let offset = signed(theirs.as_micros()) - signed(self.clock.now().as_micros());
         let known = self.members[index].offset.load(Ordering::Acquire);
-        if known == UNKNOWN || (offset - known).abs() > CLOCK_MOVED {
+        // The answer's way makes it look late: the least late one is the best.
+        if known == UNKNOWN || offset > known + CLOCK_FINE || offset < known - CLOCK_MOVED {
             self.members[index].offset.store(offset, Ordering::Release);
             self.reset_median();
         }

@@ -34,7 +34,7 @@ use tokio::task::JoinHandle;
 use self::ballot::Verdict;
 use self::fleet::Fleet;
 use self::round::Round;
-use self::wire::{Ending, Mine, Proposal};
+use self::wire::{Ending, InLine, Mine, Proposal};
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
     RenewRequest, Renewed, Shape, Standing, Survival,
@@ -56,7 +56,7 @@ const WAITING_MAX: usize = 65_536;
 const WAITING_FOR: u64 = 600_000_000;
 /// How many messages that belong together are remembered, and for how long.
 const HEARD_MAX: usize = 1024;
-const HEARD_FOR: Duration = Duration::from_millis(500);
+const HEARD_FOR: Duration = Duration::from_millis(100);
 
 /// One client of a fleet.
 #[derive(Debug)]
@@ -160,12 +160,12 @@ impl Backend for RedlockBackend {
         let clock = self.inner.fleet.clock.clone();
         let heard = Mutex::new(HashMap::new());
         self.inner.ear.listen(Arc::new(move |event| {
-            let id = match &event {
-                Event::TryNow { id, .. } => *id,
-                Event::Ended { id, .. } => *id,
+            let what = match &event {
+                Event::TryNow { id, after, .. } => (*id, *after),
+                Event::Ended { id, .. } => (*id, Token(u64::MAX)),
                 _ => return listener(event),
             };
-            if is_common(&heard, id, needed, clock.now()) {
+            if is_common(&heard, what, needed, clock.now()) {
                 listener(event);
             }
         }));
@@ -212,7 +212,12 @@ impl Backend for RedlockBackend {
             let named = claims.get(&id).is_some_and(|mine| number.is_none_or(|number| number == mine.number()));
             if named { claims.remove(&id) } else { None }
         };
-        let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.token), number, waits };
+        let place = match &mine {
+            Some(mine) => mine.place(),
+            None if waits => InLine::Leaves,
+            None => InLine::None,
+        };
+        let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.token), number, place };
         let touched = mine.map_or_else(|| inner.fleet.everywhere(), |mine| mine.touched);
         Box::pin(round::end(&inner.fleet, ending, touched))
     }
@@ -238,13 +243,16 @@ impl Backend for RedlockBackend {
     }
 }
 
+/// What nodes have said of late: how many, since when.
+type Heard = HashMap<(ClaimId, Token), (usize, Moment)>;
+
 /// Whether so many nodes have said the same that it is the fleet's word; once for each time they do.
-fn is_common(heard: &Mutex<HashMap<ClaimId, (usize, Moment)>>, id: ClaimId, needed: usize, now: Moment) -> bool {
+fn is_common(heard: &Mutex<Heard>, what: (ClaimId, Token), needed: usize, now: Moment) -> bool {
     let mut heard = lock(heard);
     if heard.len() >= HEARD_MAX {
         heard.retain(|_, (_, since)| now.since(*since) < HEARD_FOR);
     }
-    let (count, since) = heard.entry(id).or_insert((0, now));
+    let (count, since) = heard.entry(what).or_insert((0, now));
     if now.since(*since) >= HEARD_FOR {
         (*count, *since) = (0, now);
     }
@@ -278,7 +286,7 @@ impl Attempt {
         // A number that Lua keeps exactly, and that no token is.
         let attempt = if request.attempt == 0 { 0 } else { request.attempt >> 12 | 1 << 52 };
         let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
-        let mine = Mine { token: Token(time), attempt, client, touched: 0 };
+        let mine = Mine { token: Token(time), attempt, client, touched: 0, waits: waits.is_some() };
         let mut this = Self { inner, name, request, mine, waits, round: None, owed: false };
         this.propose(false);
         this
@@ -337,12 +345,13 @@ impl Attempt {
         standing
     }
 
-    /// Ends it on these nodes; its place among those that wait stays.
+    /// Ends it on these nodes; its place among those that wait is kept, or taken.
     fn end_where(&mut self, nodes: u32) {
         self.owed = false;
         if nodes != 0 {
             let (name, id, token) = (self.name.clone(), self.request.id, Some(self.mine.token));
-            round::end_behind(&self.inner.fleet, Ending { name, id, token, number: None, waits: false }, nodes);
+            let place = self.waits.map_or(InLine::None, |since| InLine::Stays(since, self.mine.client.clone()));
+            round::end_behind(&self.inner.fleet, Ending { name, id, token, number: None, place }, nodes);
         }
     }
 }
@@ -367,8 +376,9 @@ impl Inner {
         if matches!(renewed, Renewed::Gone | Renewed::Broken { .. }) {
             lock(&self.claims).remove(&claim.id);
             // The few nodes that still have it must not keep it.
+            let place = mine.as_ref().map_or(InLine::None, Mine::place);
             let (name, id, token) = (claim.name, claim.id, mine.map(|mine| mine.token));
-            let ending = Ending { name, id, token, number: None, waits: false };
+            let ending = Ending { name, id, token, number: None, place };
             round::end_behind(&self.fleet, ending, self.fleet.everywhere());
         }
         renewed

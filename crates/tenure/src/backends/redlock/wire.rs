@@ -52,9 +52,15 @@ pub(super) struct Mine {
     pub(super) client: Arc<str>,
     /// The nodes that may have it, a bit each.
     pub(super) touched: u32,
+    /// Whether nodes may think that it waits.
+    pub(super) waits: bool,
 }
 
 impl Mine {
+    pub(super) fn place(&self) -> InLine {
+        if self.waits { InLine::Leaves } else { InLine::None }
+    }
+
     pub(super) fn number(&self) -> u64 {
         if self.attempt == 0 { self.token.0 } else { self.attempt }
     }
@@ -109,6 +115,17 @@ pub(super) fn renew(batch: &[(RenewRequest, Option<Mine>)]) -> Work {
     )
 }
 
+/// What becomes of a claim's place among those that wait.
+#[derive(Clone, Debug)]
+pub(super) enum InLine {
+    /// It has none.
+    None,
+    /// It gives it up.
+    Leaves,
+    /// It goes on waiting: since when, and INBOX OWNER LABEL.
+    Stays(u64, Arc<str>),
+}
+
 /// The end of a claim.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
@@ -116,21 +133,20 @@ pub(super) struct Ending {
     pub(super) id: ClaimId,
     pub(super) token: Option<Token>,
     pub(super) number: Option<u64>,
-    /// Whether it gives up its place among those that wait, too.
-    pub(super) waits: bool,
+    pub(super) place: InLine,
 }
 
 pub(super) fn release(layout: Layout, ending: &Ending) -> Work {
-    let Ending { name, id, token, number, waits } = ending;
+    let Ending { name, id, token, number, place } = ending;
     if layout == Layout::Plain {
         return foreign::release(layout, name, *id, *number);
     }
-    let mut op = on(name)
-        .with('d')
-        .with(id)
-        .with(or_nothing(token.map(|token| token.0)))
-        .with(or_nothing(*number))
-        .with(u8::from(*waits));
+    let mut op = on(name).with('d').with(id).with(or_nothing(token.map(|token| token.0))).with(or_nothing(*number));
+    op = match place {
+        InLine::None => op.with("").with(""),
+        InLine::Leaves => op.with('1').with(""),
+        InLine::Stays(since, client) => op.with(since).with(client),
+    };
     op.ballot = token.map_or(0, |token| token.0);
     Work::Ops(vec![op])
 }
