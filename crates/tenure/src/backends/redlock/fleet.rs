@@ -25,7 +25,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::token::Token;
 
-/// A node that owes an answer for so long is not asked any more until it is heard of again.
+/// A node that owes an answer for so long (or two node timeouts) is not asked any more until it is heard of again.
 const SILENT_MAX: Duration = Duration::from_millis(250);
 /// How often nodes that take no part are asked whether they do again: first, and at most.
 const LOOK_MIN: Duration = Duration::from_millis(100);
@@ -194,6 +194,10 @@ impl Fleet {
         self.settings.node_timeout.unwrap_or(usual)
     }
 
+    fn silent_max(&self) -> Duration {
+        SILENT_MAX.max(self.settings.node_timeout.unwrap_or_default() * 2)
+    }
+
     /// What most nodes' clocks say now.
     pub(super) fn time(&self) -> u64 {
         let now = signed(self.clock.now().as_micros());
@@ -217,7 +221,7 @@ impl Fleet {
             return None;
         }
         let silent = member.node.silent_for();
-        if silent > SILENT_MAX {
+        if silent > self.silent_max() {
             self.put_down(index, format!("has not answered for {} ms", silent.as_millis()).into());
             return None;
         }
@@ -378,7 +382,12 @@ impl Fleet {
             match greeting {
                 Ok(greeting) => hellos.push(self.welcome(index, greeting, fleet).then_some(greeting.hello)),
                 Err(error) => {
-                    *lock(&self.members[index].state) = State::Down(error.to_string().into());
+                    let mut state = lock(&self.members[index].state);
+                    // One that takes part and was not waited for may be all right.
+                    if !(matches!(*state, State::Up) && error.certainty() == Certainty::Unknown) {
+                        *state = State::Down(error.to_string().into());
+                    }
+                    drop(state);
                     hellos.push(None);
                 }
             }
@@ -425,12 +434,14 @@ impl Fleet {
                 None => votes.push((greeting.fleet, 1)),
             }
         }
-        let common = votes.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(fleet, _)| fleet);
-        // Once known it stays: a client does not change fleets.
-        match self.fleet.compare_exchange(0, common, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => common,
-            Err(known) => known,
+        let (common, count) = votes.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default();
+        let known = self.fleet.load(Ordering::Acquire);
+        // All nodes may have lost everything and be a new fleet; a few strangers are none.
+        if known != 0 && count < self.quorum() {
+            return known;
         }
+        self.fleet.store(common, Ordering::Release);
+        common
     }
 
     async fn greet(self: &Arc<Self>, index: usize) -> Result<Greeting> {
@@ -438,7 +449,7 @@ impl Fleet {
         if self.layout() == Layout::Plain {
             return self.greet_plain(index).await;
         }
-        let fresh = member.node.silent_for() > SILENT_MAX;
+        let fresh = member.node.silent_for() > self.silent_max();
         let reply = member.node.call_and_keep(wire::hello(rand::random()), fresh).await?;
         self.heard(index, reply.now);
         let greeting = wire::greeting(reply.values.first().unwrap_or(&Value::Nil))?;
@@ -543,8 +554,8 @@ impl Fleet {
             && let Ok(Ok(greeting)) = timeout(HELLO_MAX, self.greet(index)).await
         {
             tracing::info!(node = %member.address, ?floor, "a node takes part from now on");
-            let known = self.common_fleet(&[Ok(greeting.clone())]);
-            self.welcome(index, &greeting, known);
+            self.fleet.store(fleet, Ordering::Release);
+            self.welcome(index, &greeting, fleet);
         }
     }
 }

@@ -184,20 +184,21 @@ impl Backend for RedlockBackend {
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let counted_from = self.inner.fleet.clock.now();
         let inner = self.inner.clone();
-        let batch: Vec<(RenewRequest, Option<Mine>)> = {
-            let mut claims = lock(&inner.claims);
-            let everywhere = inner.fleet.everywhere();
-            let mine = |claim: &RenewRequest| {
-                claims.get_mut(&claim.id).map(|mine| {
-                    // It may reach nodes that missed the claim.
-                    mine.touched = everywhere;
-                    mine.clone()
-                })
-            };
-            let mine: Vec<Option<Mine>> = batch.iter().map(mine).collect();
-            batch.into_iter().zip(mine).collect()
+        let mine: Vec<Option<Mine>> = {
+            let claims = lock(&inner.claims);
+            batch.iter().map(|claim| claims.get(&claim.id).cloned()).collect()
         };
-        let answers = round::renew(&inner.fleet, batch, fresh);
+        let ids: Vec<ClaimId> = batch.iter().map(|claim| claim.id).collect();
+        let (asked, answers) = round::renew(&inner.fleet, batch.into_iter().zip(mine).collect(), fresh);
+        {
+            // It may reach nodes that missed the claim.
+            let mut claims = lock(&inner.claims);
+            for id in ids {
+                if let Some(mine) = claims.get_mut(&id) {
+                    mine.touched |= asked;
+                }
+            }
+        }
         Box::pin(async move {
             let value = answers.await.into_iter().map(|answer| inner.take_note(answer)).collect();
             Ok(Answer { value, counted_from })
@@ -317,11 +318,16 @@ impl Attempt {
                     self.end_where(self.mine.touched & !outcome.busy());
                     return Ok(Answer { value: Claimed::Busy(place), counted_from });
                 }
-                Verdict::Above(last) if rounds < ROUNDS_MAX => {
+                Verdict::Above(_) if rounds == ROUNDS_MAX => {
+                    // Outrun again and again: somebody else tries as well.
+                    self.end_where(self.mine.touched);
+                    return Ok(Answer { value: Claimed::Busy(outcome.place()), counted_from });
+                }
+                Verdict::Above(last) => {
                     self.mine.token = Token(self.inner.fleet.time().max(last.0 + 1));
                     self.propose(true);
                 }
-                Verdict::Above(_) | Verdict::Gone | Verdict::NoQuorum => {
+                Verdict::Gone | Verdict::NoQuorum => {
                     let certainty = if self.mine.touched == 0 { Certainty::NotApplied } else { Certainty::Unknown };
                     return Err(self.inner.fleet.no_quorum(&outcome.why, certainty));
                 }

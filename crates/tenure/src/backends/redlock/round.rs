@@ -94,7 +94,12 @@ impl Round {
             claims.iter_mut().for_each(|claim| claim.count(index, None));
         }
         while claims.iter().any(|claim| claim.tally.verdict().is_none()) {
-            let Some(Some((index, answers))) = self.fleet.before(self.limit, self.calls.next()).await else { break };
+            let (index, answers) = match self.fleet.before(self.limit, self.calls.next()).await {
+                Some(Some(answer)) => answer,
+                Some(None) => break,
+                None if self.is_worth_waiting(&claims) => continue,
+                None => break,
+            };
             let mut answers = answers.into_iter();
             for (at, claim) in claims.iter_mut().enumerate() {
                 let said = match answers.next() {
@@ -114,6 +119,19 @@ impl Round {
         // What was read too late is void: see `ROUND_MAX`.
         let void = self.fleet.clock.now().since(self.begun) > ROUND_MAX;
         claims.into_iter().map(|claim| claim.end(nodes, self.patience, void)).collect()
+    }
+
+    /// Whether a node that has not answered yet is busy answering: what it is asked for has to wait its turn here, and
+    /// that is no silence of the node.
+    fn is_worth_waiting(&mut self, claims: &[Claim]) -> bool {
+        let now = self.fleet.clock.now();
+        let open = |index: &usize| {
+            self.asked & (1 << index) != 0 && claims.iter().any(|claim| claim.counted & (1 << index) == 0)
+        };
+        let answering = |index: usize| self.fleet.members[index].node.silent_for() < self.patience;
+        let worth = (0..self.fleet.members.len()).filter(open).any(answering);
+        self.limit = now + (self.patience / 4).max(Duration::from_millis(1));
+        worth && now.since(self.begun) + self.patience < ROUND_MAX
     }
 
     /// What a node says, unless it must not count.
@@ -228,12 +246,12 @@ impl Outcome {
     }
 }
 
-/// Renews claims on all nodes; one answer for each.
+/// Renews claims on all nodes: which are asked, and one answer for each claim.
 pub(super) fn renew(
     fleet: &Arc<Fleet>,
     batch: Vec<(RenewRequest, Option<Mine>)>,
     fresh: bool,
-) -> impl Future<Output = Vec<(RenewRequest, Option<Mine>, Renewed)>> + Send + use<> {
+) -> (u32, impl Future<Output = Vec<(RenewRequest, Option<Mine>, Renewed)>> + Send + use<>) {
     let ttl = batch.iter().map(|(claim, _)| claim.ttl).max().unwrap_or_default();
     let layout = fleet.layout();
     let round = Round::start_each(fleet, ttl, |index| {
@@ -256,8 +274,8 @@ pub(super) fn renew(
             }
         }))
     });
-    let fleet = fleet.clone();
-    async move {
+    let (asked, fleet) = (round.asked(), fleet.clone());
+    let answers = async move {
         let nothing = |_| Standing { number: 0, ttl: Duration::ZERO, state: Ok(wire::granted(Token(0))) };
         let outcomes = round.verdicts(batch.len(), nothing).await;
         let answered = batch.into_iter().zip(outcomes);
@@ -267,7 +285,8 @@ pub(super) fn renew(
                 (claim, mine, renewed)
             })
             .collect()
-    }
+    };
+    (asked, answers)
 }
 
 /// The end of a claim under way on the nodes that may have it. What is not answered when it is dropped is seen to.
