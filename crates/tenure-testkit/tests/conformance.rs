@@ -12,7 +12,7 @@ use tenure::backends::redlock::RedlockBackend;
 #[cfg(target_os = "linux")]
 use tenure::backends::sqlite::SqliteBackend;
 use tenure::clock::SystemClock;
-use tenure_testkit::servers::shared;
+use tenure_testkit::servers::{Fleet, shared};
 use tenure_testkit::{ManualClock, Store};
 
 async fn memory_store() -> Store {
@@ -78,9 +78,9 @@ tenure_testkit::conformance!(redis_tls, redis_tls_store);
 tenure_testkit::conformance!(redis_sentinel, redis_sentinel_store);
 tenure_testkit::conformance!(redis_cluster, redis_cluster_store);
 
-/// Five nodes that all tests share, on a busy machine: a short ttl must not mean that only fast answers count.
-fn over(options: &str) -> Store {
-    let url = shared::fleet().url_with(&format!("node_timeout=500ms{options}"));
+/// Nodes that all tests share, on a busy machine: a short ttl must not mean that only fast answers count.
+fn over(fleet: &Fleet, options: &str) -> Store {
+    let url = fleet.url_with(&format!("node_timeout=500ms{options}"));
     Store::in_real_time(move || {
         let url = url.clone();
         async move { RedlockBackend::open(&url, Arc::new(SystemClock)).await }
@@ -88,12 +88,17 @@ fn over(options: &str) -> Store {
 }
 
 async fn redlock_store() -> Store {
-    over("")
+    over(shared::fleet(), "")
 }
 
 async fn redlock_plain_store() -> Store {
-    over("&layout=plain")
+    over(shared::fleet(), "&layout=plain")
+}
+
+async fn redlock_tls_store() -> Store {
+    over(shared::fleet_tls(), "")
 }
 
 tenure_testkit::conformance!(redlock, redlock_store);
 tenure_testkit::conformance!(redlock_plain, redlock_plain_store);
+tenure_testkit::conformance!(redlock_tls, redlock_tls_store);

@@ -91,17 +91,20 @@ fn every_backend_runs_the_suite() {
 /// What a Redis user needs is documented, and tested with nothing more.
 #[test]
 fn the_rights_that_are_documented_are_those_that_are_tested() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/backends/redis.md");
-    let page = fs::read_to_string(page).unwrap();
-    let (_, rest) = page.split_once("ACL SETUSER locker on '>SECRET' ").unwrap();
-    let (documented, _) = rest.split_once("```").unwrap();
+    use tenure_testkit::servers::shared::{ACL_RULES, FLEET_ACL_RULES};
     let sorted = |text: &str| {
         let words = text.split_whitespace().filter(|word| *word != "\\");
         let mut words: Vec<String> = words.map(|word| word.trim_matches('\'').to_owned()).collect();
         words.sort();
         words
     };
-    assert_eq!(sorted(documented), sorted(tenure_testkit::servers::shared::ACL_RULES));
+    for (page, rules) in [("redis.md", ACL_RULES), ("redlock.md", FLEET_ACL_RULES)] {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/backends").join(page);
+        let page = fs::read_to_string(page).unwrap();
+        let (_, rest) = page.split_once("ACL SETUSER locker on '>SECRET' ").unwrap();
+        let (documented, _) = rest.split_once("```").unwrap();
+        assert_eq!(sorted(documented), sorted(rules));
+    }
 }
 
 /// Runs every case over memory with one defect; the names of the cases that fail.

@@ -16,6 +16,11 @@ pub const ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +ti
     +pexpire +pexpireat +pttl +hget +hmget +hset +hdel +hgetall +zadd +zrem +zrange +zrank +zscore +zcard \
     +zrangebyscore +publish +pubsub|numsub +subscribe +unsubscribe +scan +wait +info";
 
+/// What the user of a fleet may do: all that tenure needs on each node.
+pub const FLEET_ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +time +get +set +setrange +del \
+    +unlink +exists +pexpire +pttl +hget +hmget +hset +hsetnx +hdel +hgetall +zadd +zrem +zrange +publish +subscribe \
+    +unsubscribe +scan +info";
+
 /// A plain Redis.
 pub fn redis() -> &'static Redis {
     static SERVER: OnceLock<Redis> = OnceLock::new();
@@ -47,4 +52,13 @@ pub fn cluster() -> &'static Cluster {
 pub fn fleet() -> &'static Fleet {
     static SERVERS: OnceLock<Fleet> = OnceLock::new();
     SERVERS.get_or_init(|| Fleet::start(5))
+}
+
+/// Three masters with TLS that know nothing of each other, where only [`USER`] gets in, with [`FLEET_ACL_RULES`].
+pub fn fleet_tls() -> &'static Fleet {
+    static SERVERS: OnceLock<Fleet> = OnceLock::new();
+    SERVERS.get_or_init(|| {
+        let users = format!("user default off\nuser {USER} on >{PASSWORD} {FLEET_ACL_RULES}");
+        Fleet::builder(3).each(|node| node.tls().users(&users).login(USER, PASSWORD).database(3)).start()
+    })
 }
