@@ -199,7 +199,9 @@ while arg <= #ARGV do
       -- not ours to touch
     elseif not member then
       answer = 0
-    elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number) then
+    elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number)
+      -- a later attempt of the same claim is not this one's to end
+      and (text == '' or tonumber(match(record, '^%S+ (%d+)')) <= tonumber(text)) then
       if text ~= '' and match(record, '^%S+ (%d+)') ~= text then bar(key, text) end
       if kind == 'w' then hand_on(key) else call('DEL', key) end
       answer = 1
