@@ -135,8 +135,11 @@ impl<N: Ord + Clone> Node<N> {
             return false;
         }
         self.cover(token.unwrap_or_default(), now);
-        let had = self.holder(name, now).is_some_and(|held| held.id == id);
-        if had {
+        // A later attempt of the same claim has a higher token: it is not this one's to end.
+        let meant = |held: Held| held.id == id && token.is_none_or(|token| held.token <= token);
+        let had = self.holder(name, now).is_some_and(meant);
+        // One that has expired goes too: clocks may be set back.
+        if self.held.get(name).copied().is_some_and(meant) {
             self.held.remove(name);
         }
         if let Some(token) = token

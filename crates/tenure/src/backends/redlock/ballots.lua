@@ -225,7 +225,9 @@ while arg <= #ARGV do
       -- not ours to touch
     elseif not member then
       answer = 0
-    elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number) then
+    elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number)
+      -- a later attempt of the same claim is not this one's to end
+      and (text == '' or tonumber(match(record, '^%S+ (%d+)')) <= tonumber(text)) then
       if text ~= '' and match(record, '^%S+ (%d+)') ~= text then bar(key, text) end
       if waits ~= '' and waits ~= '1' then
         wait(key, id, waits, ARGV[arg + 5])

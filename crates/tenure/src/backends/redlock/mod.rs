@@ -19,6 +19,8 @@ mod ballot;
 #[cfg(test)]
 mod check;
 mod fleet;
+#[cfg(test)]
+mod model;
 mod round;
 mod view;
 mod wire;
