@@ -95,10 +95,5 @@ async fn redlock_plain_store() -> Store {
     over(shared::fleet(), "&layout=plain")
 }
 
-async fn redlock_tls_store() -> Store {
-    over(shared::fleet_tls(), "")
-}
-
 tenure_testkit::conformance!(redlock, redlock_store);
 tenure_testkit::conformance!(redlock_plain, redlock_plain_store);
-tenure_testkit::conformance!(redlock_tls, redlock_tls_store);

@@ -53,9 +53,8 @@ use crate::token::Token;
 
 /// How many times a token is proposed anew before the nodes are left alone for a moment.
 const ROUNDS_MAX: u32 = 8;
-/// How many waiting claims are remembered, however they ended, and for how long (in us) if there are more.
-const WAITING_MAX: usize = 65_536;
-const WAITING_FOR: u64 = 600_000_000;
+/// For how long (in us) a claim that was refused and not ended is remembered at least.
+const REFUSED_FOR: u64 = 60_000_000;
 /// How many messages that belong together are remembered, and for how long.
 const HEARD_MAX: usize = 1024;
 const HEARD_FOR: Duration = Duration::from_millis(100);
@@ -79,8 +78,8 @@ struct Inner {
     ear: Ear,
     /// What this client has, by its id: nodes want to hear the token with every request.
     claims: Mutex<HashMap<ClaimId, Mine, RandomState>>,
-    /// Since when claims wait, on the nodes' clock: their place among those that do.
-    waiting: Mutex<HashMap<ClaimId, u64, RandomState>>,
+    /// Claims that were refused and may be asked for again.
+    refused: Mutex<HashMap<ClaimId, Refused, RandomState>>,
     pages: Pages,
 }
 
@@ -88,6 +87,16 @@ impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.fleet.fmt(f)
     }
+}
+
+/// What has to be known of a claim that is asked for again.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    /// Since when it waits, on the nodes' clock: its place among those that do.
+    since: u64,
+    /// The highest token that was proposed for it. Its end may still be on the way to nodes, so that only a higher one
+    /// is safe from it.
+    highest: Token,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,7 +122,7 @@ impl RedlockBackend {
         let opened = Fleet::open(settings, clock, channel.clone(), ear.clone()).await;
         let (fleet, keeper) = opened.map_err(|error| error.in_store(shown))?;
         let inner =
-            Inner { fleet, channel, ear, claims: Mutex::default(), waiting: Mutex::default(), pages: Pages::default() };
+            Inner { fleet, channel, ear, claims: Mutex::default(), refused: Mutex::default(), pages: Pages::default() };
         Ok(Self { inner: Arc::new(inner), keeper })
     }
 }
@@ -209,7 +218,7 @@ impl Backend for RedlockBackend {
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         let inner = &self.inner;
-        let waits = lock(&inner.waiting).remove(&id).is_some();
+        let waits = lock(&inner.refused).remove(&id).is_some();
         let mine = {
             let mut claims = lock(&inner.claims);
             let named = claims.get(&id).is_some_and(|mine| number.is_none_or(|number| number == mine.number()));
@@ -220,6 +229,8 @@ impl Backend for RedlockBackend {
             None if waits => InLine::Leaves,
             None => InLine::None,
         };
+        // Where a token is known it says which claims are meant; a node may have an earlier proposal of this one.
+        let number = mine.as_ref().map_or(number, Mine::number_of_its_own);
         let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.token), number, place };
         let touched = mine.map_or_else(|| inner.fleet.everywhere(), |mine| mine.touched);
         Box::pin(round::end(&inner.fleet, ending, touched))
@@ -279,19 +290,15 @@ impl Attempt {
     /// Sends the first proposal.
     fn begin(inner: Arc<Inner>, name: Name, request: ClaimRequest) -> Self {
         let time = inner.fleet.time();
-        let waits = request.queue.then(|| {
-            let mut waiting = lock(&inner.waiting);
-            if waiting.len() >= WAITING_MAX {
-                waiting.retain(|_, since| time < *since + WAITING_FOR);
-            }
-            *waiting.entry(request.id).or_insert(time)
-        });
+        let before = lock(&inner.refused).get(&request.id).copied();
+        let waits = request.queue.then(|| before.map_or(time, |before| before.since));
+        let token = before.map_or(time, |before| time.max(before.highest.0 + 1));
         // A number that Lua keeps exactly, and that no token is.
         let attempt = if request.attempt == 0 { 0 } else { request.attempt >> 12 | 1 << 52 };
         let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
-        let mine = Mine { token: Token(time), attempt, client, touched: 0, waits: waits.is_some() };
+        let mine = Mine { token: Token(token), attempt, client, touched: 0, waits: waits.is_some() };
         let mut this = Self { inner, name, request, mine, waits, round: None, owed: false };
-        this.propose(false);
+        this.propose(before.is_some());
         this
     }
 
@@ -348,7 +355,7 @@ impl Attempt {
             self.mine.token = token;
         }
         standing.number = self.mine.number();
-        lock(&self.inner.waiting).remove(&self.request.id);
+        lock(&self.inner.refused).remove(&self.request.id);
         lock(&self.inner.claims).insert(self.request.id, self.mine.clone());
         standing
     }
@@ -356,11 +363,25 @@ impl Attempt {
     /// Ends it on these nodes; its place among those that wait is kept, or taken.
     fn end_where(&mut self, nodes: u32) {
         self.owed = false;
+        self.remember();
         if nodes != 0 {
             let (name, id, token) = (self.name.clone(), self.request.id, Some(self.mine.token));
             let place = self.waits.map_or(InLine::None, |since| InLine::Stays(since, self.mine.client.clone()));
-            round::end_behind(&self.inner.fleet, Ending { name, id, token, number: None, place }, nodes);
+            let number = self.mine.number_of_its_own();
+            round::end_behind(&self.inner.fleet, Ending { name, id, token, number, place }, nodes);
         }
+    }
+
+    /// Whoever asks again with this id has to know what was proposed before.
+    fn remember(&self) {
+        let Some(since) = self.waits else { return };
+        let mut refused = lock(&self.inner.refused);
+        // Nearly all are taken out when they end; this is for those that were not.
+        if refused.len() == refused.capacity() {
+            let old = self.mine.token.0.saturating_sub(REFUSED_FOR);
+            refused.retain(|_, refused| refused.highest.0 > old);
+        }
+        refused.insert(self.request.id, Refused { since, highest: self.mine.token });
     }
 }
 
@@ -383,11 +404,12 @@ impl Inner {
     fn take_note(&self, (claim, mine, renewed): (RenewRequest, Option<Mine>, Renewed)) -> Renewed {
         if matches!(renewed, Renewed::Gone | Renewed::Broken { .. }) {
             lock(&self.claims).remove(&claim.id);
-            // The few nodes that still have it must not keep it.
-            let place = mine.as_ref().map_or(InLine::None, Mine::place);
-            let (name, id, token) = (claim.name, claim.id, mine.map(|mine| mine.token));
-            let ending = Ending { name, id, token, number: None, place };
-            round::end_behind(&self.fleet, ending, self.fleet.everywhere());
+            // The few nodes that still have it must not keep it. One that is not ours is not ours to end.
+            if let Some(mine) = mine {
+                let (name, id, place) = (claim.name, claim.id, mine.place());
+                let ending = Ending { name, id, token: Some(mine.token), number: mine.number_of_its_own(), place };
+                round::end_behind(&self.fleet, ending, mine.touched);
+            }
         }
         renewed
     }

@@ -61,6 +61,11 @@ impl Mine {
         if self.waits { InLine::Leaves } else { InLine::None }
     }
 
+    /// The number that tells it from others with its id, if others may have it.
+    pub(super) fn number_of_its_own(&self) -> Option<u64> {
+        (self.attempt != 0).then_some(self.attempt)
+    }
+
     pub(super) fn number(&self) -> u64 {
         if self.attempt == 0 { self.token.0 } else { self.attempt }
     }
