@@ -18,6 +18,7 @@
 mod ballot;
 #[cfg(test)]
 mod check;
+mod doctor;
 mod fleet;
 mod round;
 mod view;
@@ -43,6 +44,7 @@ use crate::backends::redis::inbox::Ear;
 use crate::backends::redis::scan::Pages;
 use crate::backends::redis::url::{Layout, Settings};
 use crate::clock::{Clock, Moment};
+use crate::doctor::Checkup;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::NameView;
 use crate::name::Name;
@@ -131,24 +133,7 @@ impl Backend for RedlockBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let plain = self.inner.fleet.layout() == Layout::Plain;
-        let fenced = if plain { Survival::Unprotected } else { Survival::FencedOnly };
-        Guarantees {
-            store: "redlock",
-            time: "each node's own wall clock; no two need to agree",
-            client_crash: Survival::Kept,
-            client_pause: if plain { Survival::Unprotected } else { Survival::Kept },
-            store_crash: fenced,
-            failover: Survival::Never,
-            partition: Survival::Kept,
-            clock_step: fenced,
-            tokens: if plain {
-                "there are none in this layout"
-            } else {
-                "across clock steps, and restarts of any number of nodes with appendfsync always; across the loss of \
-                 data on fewer than half of the nodes at a time"
-            },
-        }
+        guarantees(self.inner.fleet.layout())
     }
 
     fn url(&self) -> &str {
@@ -242,6 +227,41 @@ impl Backend for RedlockBackend {
         let (inner, prefix) = (self.inner.clone(), prefix.to_owned());
         Box::pin(async move { view::scan(&inner.fleet, &inner.pages, &prefix, after, limit).await })
     }
+
+    fn examine(&self) -> Call<Checkup> {
+        let fleet = &self.inner.fleet;
+        Box::pin(doctor::examine(fleet.settings.clone(), fleet.clock.clone()))
+    }
+}
+
+fn guarantees(layout: Layout) -> Guarantees {
+    let plain = layout == Layout::Plain;
+    let fenced = if plain { Survival::Unprotected } else { Survival::FencedOnly };
+    Guarantees {
+        store: "redlock",
+        time: "each node's own wall clock; no two need to agree",
+        client_crash: Survival::Kept,
+        client_pause: if plain { Survival::Unprotected } else { Survival::Kept },
+        store_crash: fenced,
+        failover: Survival::Never,
+        partition: Survival::Kept,
+        clock_step: fenced,
+        tokens: if plain {
+            "there are none in this layout"
+        } else {
+            "across clock steps, and restarts of any number of nodes with appendfsync always; across the loss of \
+             data on fewer than half of the nodes at a time"
+        },
+    }
+}
+
+/// Looks at the nodes of a URL, whatever state they are in; writes nothing to them.
+pub(crate) async fn examine(url: &str, clock: Arc<dyn Clock>) -> Result<Checkup> {
+    let settings = Arc::new(Settings::parse(url)?);
+    let mut checkup = Checkup::of(&guarantees(settings.layout));
+    let found = doctor::examine(settings.clone(), clock).await;
+    checkup.add(found.map_err(|error| error.in_store(settings.shown.clone()))?);
+    Ok(checkup)
 }
 
 /// What nodes have said of late: how many, since when.
