@@ -127,7 +127,7 @@ fn a_fleet_of_which_nothing_is_seen_is_69_and_each_node_is_named() {
     fleet.nodes().iter().for_each(Redis::kill);
     let mut refused = Store::on(fleet.url()).tenure("doctor").exits(69);
     for node in fleet.nodes() {
-        refused = refused.says(&node.address());
+        refused = refused.says(&format!("{}: cannot connect", node.address()));
     }
 }
 
