@@ -11,14 +11,19 @@ use crate::support::{Store, bare, done, eventually};
 /// A fleet that doctor has nothing to say about.
 fn sound(size: usize) -> (Fleet, Store) {
     let fleet = Fleet::durable(size);
+    begin(&fleet.url());
     let store = Store::on(fleet.url());
-    begin(&store);
     (fleet, store)
 }
 
-/// The first client begins a new fleet.
-fn begin(store: &Store) {
-    store.tenure("run begin --ttl 1s -- true").exits(0);
+/// The first client begins a new fleet, with a short ttl.
+fn begin(url: &str) {
+    patient(url).tenure("run begin --ttl 1s -- true").exits(0);
+}
+
+/// The nodes may take their time: the machine of a test may be busy.
+fn patient(url: &str) -> Store {
+    Store::on(format!("{url}?node_timeout=500ms"))
 }
 
 /// A fleet whose nodes' clocks can be set.
@@ -27,8 +32,8 @@ fn with_clocks(size: usize) -> (Fleet, Store) {
         node.shifted_clock().config("appendonly", "yes").config("appendfsync", "always")
     };
     let fleet = Fleet::builder(size).each(durable).start();
+    begin(&fleet.url());
     let store = Store::on(fleet.url());
-    begin(&store);
     (fleet, store)
 }
 
@@ -231,16 +236,15 @@ fn tokens_ahead_of_the_clocks_are_found() {
 fn a_node_that_answers_slowly_is_found() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let fleet = runtime.block_on(Fleet::durable(3).behind_proxies());
+    begin(&fleet.url());
     let store = Store::on(fleet.url());
-    begin(&store);
     assert_eq!(findings(&store), []);
     let slow = &fleet.proxies()[2];
     for (delay, severity, part) in [(60, "problem", "a round trip takes"), (30, "advice", "a round trip takes")] {
         slow.delay_replies(Duration::from_millis(delay));
         only(&store, severity, &format!("{}: ", slow.address()), part);
     }
-    let patient = Store::on(fleet.url_with("node_timeout=500ms"));
-    assert_eq!(findings(&patient), [], "the URL gives it the time");
+    assert_eq!(findings(&patient(&fleet.url())), [], "the URL gives it the time");
     slow.delay_replies(Duration::from_millis(8));
     let text = store.tenure("doctor").exits(1).text();
     assert!(text.contains("a node may take 5.00 ms at a ttl of 1s"), "{text}");
@@ -257,10 +261,11 @@ fn a_node_without_data_is_found_and_is_let_in_as_the_fix_says() {
     assert_eq!(node.cli(&["dbsize"]), "0", "and it is left as it is");
     let text = store.tenure("doctor").exits(1).text();
     assert!(text.contains("up for ") && text.contains("recorded (1 s)") && text.contains("-- sleep "), "{text}");
-    let client = store.start("admit", "until [ -e go ]; do sleep 0.02; done");
+    let client = patient(&fleet.url());
+    let run = client.start("admit --ttl 1s", "until [ -e go ]; do sleep 0.02; done");
     eventually("it takes part", || findings(&store).is_empty());
-    fs::write(store.file("go"), "").unwrap();
-    client.wait().exits(0);
+    fs::write(client.file("go"), "").unwrap();
+    run.wait().exits(0);
 }
 
 #[test]

@@ -13,10 +13,10 @@ const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 0.05; done";
 /// A script that ends when it is told to.
 const UNTIL_GO: &str = "until [ -e go ]; do sleep 0.02; done; exit 5";
 
-/// A fleet that has begun.
+/// A fleet that has begun. Its nodes may take their time: the machine of a test may be busy.
 fn begun(size: usize) -> (Fleet, Store) {
     let fleet = Fleet::durable(size);
-    let store = Store::on(fleet.url());
+    let store = Store::on(fleet.url_with("node_timeout=250ms"));
     store.tenure("run begin -- true").exits(0);
     (fleet, store)
 }
@@ -303,5 +303,13 @@ fn bad_urls_are_64_and_show_no_password() {
             let refused = done(bare(&[command, "--on", url]).args(name)).exits(64);
             assert!(!refused.stderr.contains("hidden"), "{refused:?}");
         }
+    }
+}
+
+#[test]
+fn the_help_and_the_manual_name_it() {
+    for args in [&["--help"][..], &["run", "--help"], &["doctor", "--help"], &["man"], &["completions", "fish"]] {
+        let text = done(&mut bare(args)).exits(0).text();
+        assert!(text.contains("redlock://"), "{args:?}: {text}");
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::ballot::{Admission, Hello, admission};
 use super::{Looked, Nodes};
+use crate::TTL_DEFAULT;
 use crate::backends::redis::doctor::redis_cli;
 use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::Address;
@@ -157,7 +158,7 @@ pub(super) fn blanks(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
                     "any client that stays connected for {} lets it in: tenure run admit --on '{}' -- sleep {}",
                     seconds(*wait),
                     nodes.settings.shown,
-                    wait.as_secs() + 5
+                    (*wait).max(TTL_DEFAULT).as_secs() + 5
                 ),
             ),
             _ if members == 0 => checkup.problem(
