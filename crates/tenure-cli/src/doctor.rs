@@ -7,11 +7,9 @@ use tenure::{Checkup, Severity};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::label;
 use crate::output;
 use crate::plain::plain;
 use crate::store::Store;
-use crate::wait::Wait;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -21,15 +19,15 @@ struct Report<'a> {
 }
 
 pub(crate) async fn run(store: Store, json: bool) -> Result<Exit, Failure> {
-    let tenure = store.connect(&label::of_person(), Wait::No).await?;
-    let mut checkup = store.ask(tenure.doctor()).await?;
-    file::examine(tenure.url(), &mut checkup);
+    let mut checkup = store.examine().await?;
+    let url = store.shown();
+    file::examine(&url, &mut checkup);
     // What is unsafe first; else as it was found.
     checkup.findings.sort_by_key(|finding| finding.severity);
     if json {
-        output::print_json(&Report { store: tenure.url(), checkup: &checkup })?;
+        output::print_json(&Report { store: &url, checkup: &checkup })?;
     } else {
-        output::print(describe(tenure.url(), &checkup).as_bytes())?;
+        output::print(describe(&url, &checkup).as_bytes())?;
     }
     Ok(if checkup.findings.is_empty() { Exit::Done } else { Exit::Nothing })
 }

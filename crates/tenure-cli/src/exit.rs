@@ -59,7 +59,7 @@ impl From<ErrorKind> for Exit {
             ErrorKind::Invalid | ErrorKind::Conflict | ErrorKind::NotHeld => Self::Usage,
             ErrorKind::Timeout => Self::NotAcquired,
             ErrorKind::Lost => Self::Lost,
-            // NotBuilt, Unavailable, Store, Denied, Replicas, Closed, and kinds to come: no lock can be had there.
+            // NotBuilt, Unavailable, Quorum, Store, Denied, Replicas, Closed, and kinds to come: no lock can be had there.
             _ => Self::Unavailable,
         }
     }
@@ -97,6 +97,7 @@ mod tests {
             (ErrorKind::Conflict, 64),
             (ErrorKind::NotBuilt, 69),
             (ErrorKind::Unavailable, 69),
+            (ErrorKind::Quorum, 69),
             (ErrorKind::Store, 69),
             (ErrorKind::Denied, 69),
             (ErrorKind::Replicas, 69),

@@ -14,6 +14,8 @@ Stores (--on, or TENURE_URL):
   redis://[USER:PASSWORD@]HOST[:PORT][/DB]       one Redis; rediss:// with TLS (?ca=, ?cert=, ?key=)
   redis+sentinel://H1,H2,H3/SERVICE[/DB]         the master that sentinels name
   redis+cluster://H1,H2                          a Redis cluster
+  redlock://H1,H2,H3,H4,H5[/DB]                  more than half of several Redis masters that know nothing of each
+                                                 other; redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
   redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
   memory:                                        this process alone, for trying things out
   Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.
@@ -27,13 +29,14 @@ Environment:
   TENURE_OWNER   the owner of the lock
   TENURE_URL     the store, complete
   TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters
-                 (?layout=plain or redisson: shares the outer's lock, and is stopped soon after that ends)
+                 (redlock://, ?layout=plain or redisson: shares the outer's lock, and is stopped soon after
+                 that ends)
 
 Exit codes:
   0    done; `run` exits as its command does (128+N if signal N ended it)
   1    release: the owner holds nothing; break: nobody holds; doctor: findings
   64   usage, a bad value, or a claim that does not go with the live ones of this name
-  69   the store was not reached, refused us, has too few replicas, or cannot be used
+  69   the store was not reached, refused us, has no quorum or too few replicas, or cannot be used
   75   not acquired: somebody else holds it
   76   the lease was lost or broken
   126  the command cannot be executed
@@ -57,8 +60,8 @@ Examples:
 Exit codes:
   the command's own, or 128+N if signal N ended it
   126  it cannot be executed      127  it was not found
-  64   bad value; name in use with another shape; exclusive within --shared
-  69   store not reached within --wait, or within 10s without it; it refused us; fewer than --min-replicas
+  64   bad value; name in use with another shape, or one the store lacks; exclusive within --shared
+  69   store not reached within --wait, or within 10s without it; it refused us; no quorum; fewer than --min-replicas
   75   busy with --no-wait, or still busy when --wait was over
   76   the lease was lost or broken, whatever the command then returned
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
@@ -73,7 +76,7 @@ Examples:
   tenure acquire backup --owner \"$CI_JOB_ID\" --no-wait     again: repeats the attempt
 
 Exit codes:
-  64  bad value                    69   store not reached, or fewer than --min-replicas
+  64  bad value                    69   store not reached, no quorum, or fewer than --min-replicas
   75  somebody else holds it       143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const RENEW: &str = "\
@@ -129,6 +132,7 @@ Examples:
   tenure doctor                                        the embedded store
   tenure doctor --on redis://db.example
   tenure doctor --on redis+cluster://a,b,c --json | jq -r '.findings[].fix'
+  tenure doctor --on redlock://a,b,c,d,e               each node, and how they stand to each other; also without a quorum
 
 --json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\"}]}, severity problem or advice.
 What CONFIG SET changes lasts until Redis restarts; redis-cli CONFIG REWRITE keeps it.

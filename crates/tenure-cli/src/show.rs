@@ -25,7 +25,7 @@ pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, F
     if json {
         output::print_json(&view)?;
     } else {
-        output::print(describe(&view).as_bytes())?;
+        output::print(describe(&view, tenure.capabilities().queue).as_bytes())?;
     }
     Ok(Exit::Done)
 }
@@ -44,8 +44,8 @@ pub(crate) async fn list(args: Ls, store: Store, json: bool) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-/// A name in full: a line on its state, then its holders and its waiters.
-fn describe(view: &NameView) -> String {
+/// A name in full: a line on its state, then its holders and its waiters; their places, if they are served in order.
+fn describe(view: &NameView, in_order: bool) -> String {
     if view.is_free() {
         return format!("{} is free\n", plain(view.name.as_str()));
     }
@@ -66,14 +66,11 @@ fn describe(view: &NameView) -> String {
         text.push_str(&finish(&holders));
     }
     if !view.waiters.is_empty() {
-        let mut waiters = table(["PLACE", "WAITER", "WAITED", "OWNER"]);
-        for (place, waiter) in view.waiters.iter().enumerate() {
-            waiters.add_row([
-                (place + 1).to_string(),
-                shown(waiter.label.as_ref()),
-                time(waiter.waited),
-                shown(waiter.owner.as_ref()),
-            ]);
+        let place = |place: String| in_order.then_some(place).into_iter();
+        let mut waiters = table(place("PLACE".to_owned()).chain(["WAITER", "WAITED", "OWNER"].map(ToOwned::to_owned)));
+        for (index, waiter) in view.waiters.iter().enumerate() {
+            let rest = [shown(waiter.label.as_ref()), time(waiter.waited), shown(waiter.owner.as_ref())];
+            waiters.add_row(place((index + 1).to_string()).chain(rest));
         }
         text.push('\n');
         text.push_str(&finish(&waiters));
@@ -123,10 +120,10 @@ fn time(duration: Option<Duration>) -> String {
     duration.map_or_else(|| UNKNOWN.to_owned(), duration::show)
 }
 
-fn table<const N: usize>(header: [&str; N]) -> Table {
+fn table(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(header);
+    table.set_header(header.into_iter().map(Into::into).collect::<Vec<comfy_table::Cell>>());
     table
 }
 

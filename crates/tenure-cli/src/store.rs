@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenure::{ErrorKind, Tenure};
+use tenure::{Checkup, ErrorKind, Tenure};
 
 use crate::env;
 use crate::failure::{Failure, warn};
@@ -61,20 +61,28 @@ impl Store {
             Wait::No | Wait::Forever => PATIENCE,
         };
         let started = std::time::Instant::now();
+        let mut before = None;
         loop {
             let left = patience.saturating_sub(started.elapsed());
             let connecting = Tenure::builder(&self.url).label(label).connect();
             let error = match tokio::time::timeout(left.max(RETRY_PAUSE), connecting).await {
                 Ok(Ok(tenure)) => return Ok(tenure),
                 Ok(Err(error)) => error,
-                Err(_) => self.no_answer(),
+                // What an attempt that was not cut short has said tells more.
+                Err(_) => before.take().unwrap_or_else(|| self.no_answer()),
             };
-            let again = error.kind() == ErrorKind::Unavailable && wait != Wait::No;
+            let again = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Quorum) && wait != Wait::No;
             if !again || started.elapsed() + RETRY_PAUSE >= patience {
                 return Err(self.at_fault(error.into()));
             }
+            before = Some(error);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// Looks at the store for what makes locks unsafe or slow there.
+    pub(crate) async fn examine(&self) -> Result<Checkup, Failure> {
+        self.ask(tenure::examine(&self.url)).await.map_err(|failure| self.at_fault(failure))
     }
 
     /// Awaits a request that is not part of an acquire, as long as a store may be out of reach.

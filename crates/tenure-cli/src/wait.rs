@@ -74,7 +74,10 @@ fn not_acquired(tenure: &Tenure, name: &Name, why: &str) -> Error {
 fn timed_out(error: &Error, limit: Duration) -> String {
     let holder = error.holder().map_or_else(
         || "held by somebody else".to_owned(),
-        |holder| format!("held by {} ({} ahead in the queue)", holder.label, holder.ahead),
+        |holder| match holder.ahead {
+            0 => format!("held by {}", holder.label),
+            ahead => format!("held by {} ({ahead} ahead in the queue)", holder.label),
+        },
     );
     format!("not acquired within {}: {holder}", duration::show(limit))
 }

@@ -38,7 +38,7 @@ pub(crate) async fn shown<T>(tenure: &Tenure, name: &Name, owner: &Owner, work: 
 async fn refresh(tenure: &Tenure, name: &Name, owner: &Owner, line: &mut Line, pause: Duration) {
     tokio::time::sleep(pause).await;
     match tokio::time::timeout(REFRESH * 2, tenure.inspect(name.as_str())).await {
-        Ok(Ok(view)) => line.draw(&State::of(&view, owner)),
+        Ok(Ok(view)) => line.draw(&State::of(&view, owner, tenure.capabilities().queue)),
         // The acquire itself says how it ends.
         Ok(Err(_)) | Err(_) => {
             line.draw(&State { name: name.to_string(), place: "the store does not answer".to_owned(), holder: None });
@@ -60,12 +60,10 @@ struct Holder {
 }
 
 impl State {
-    fn of(view: &NameView, owner: &Owner) -> Self {
-        let place = view
-            .waiters
-            .iter()
-            .position(|waiter| waiter.owner.as_ref() == Some(owner))
-            .map_or_else(|| "waiting".to_owned(), |ahead| format!("place {} of {}", ahead + 1, view.waiters.len()));
+    /// `in_order`: whether those who wait are served in the order they came.
+    fn of(view: &NameView, owner: &Owner, in_order: bool) -> Self {
+        let ahead = view.waiters.iter().position(|waiter| waiter.owner.as_ref() == Some(owner));
+        let place = place(ahead, view.waiters.len(), in_order);
         let holder = view.holders.first().map(|first| {
             let more = match view.holders.len() {
                 1 => String::new(),
@@ -93,6 +91,15 @@ impl State {
             shorten(if part == 0 { &mut label } else { &mut name }, over);
         }
         line(&name, &label).chars().take(width).collect()
+    }
+}
+
+/// How far off our turn is, as far as it can be told.
+fn place(ahead: Option<usize>, all: usize, in_order: bool) -> String {
+    match (ahead, all) {
+        (Some(ahead), all) if in_order => format!("place {} of {all}", ahead + 1),
+        (Some(_), all @ 2..) => format!("waiting, one of {all}"),
+        _ => "waiting".to_owned(),
     }
 }
 
@@ -147,6 +154,14 @@ mod tests {
         assert!(both.contains("n…: place 1 of 1, held by lllllll… (2.5s left)"), "{both}");
         assert_eq!(both.chars().count(), 70);
         assert_eq!(line(&long, &long, 30), "tenure: lllllll…: place 1 of 1");
+    }
+
+    #[test]
+    fn a_place_is_told_only_where_there_is_an_order() {
+        assert_eq!(place(Some(1), 2, true), "place 2 of 2");
+        assert_eq!(place(Some(1), 2, false), "waiting, one of 2");
+        assert_eq!(place(Some(0), 1, false), "waiting");
+        assert_eq!(place(None, 2, true), "waiting");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::backends::memory::MemoryStore;
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
+use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Result, Step};
 
 /// Schemes of stores that exist, and the cargo feature each needs.
@@ -78,6 +79,32 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         #[cfg(not(all(feature = "sqlite", target_os = "linux")))]
         _ => Err(invalid(format!("{shown:?} cannot be opened"))),
     }
+}
+
+/// Looks at the store a URL names for what makes locks unsafe or slow there, and says what to change.
+///
+/// As [`Tenure::doctor`](crate::Tenure::doctor), without a client: a fleet (`redlock://`) is looked at node by node,
+/// whether or not enough of them answer or belong together to take a lock there, and nothing is written to them.
+///
+/// # Errors
+///
+/// As [`Tenure::connect`](crate::Tenure::connect); of a fleet only if no node can be looked at.
+///
+/// # Cancel safety
+///
+/// Cancel safe: it changes nothing.
+pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
+    let url = url.as_ref();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    #[cfg(feature = "redlock")]
+    if url.starts_with("redlock://") || url.starts_with("redlocks://") {
+        return crate::backends::redlock::examine(url, clock).await.map_err(|error| error.at(Step::Inspect));
+    }
+    let store = open(url, clock).await?;
+    let mut checkup = Checkup::of(&store.guarantees());
+    let found = store.examine().await;
+    checkup.add(found.map_err(|error| error.at(Step::Inspect).in_store(store.url()))?);
+    Ok(checkup)
 }
 
 fn examples() -> &'static str {
@@ -174,6 +201,9 @@ mod tests {
             ("postgres://h/db?password=abc@def&pwd=x", "postgres://h/db?password=***&pwd=***"),
             ("postgres://h/db?password=s3cret&x=y", "postgres://h/db?password=***&x=y"),
             ("redis://user@host", "redis://user@host"),
+            ("redlock://u:secret@h1:1,h2:2/0?layout=plain", "redlock://u:***@h1:1,h2:2/0?layout=plain"),
+            ("redlocks://:se,cret@h1,h2,h3", "redlocks://:***@h1,h2,h3"),
+            ("redlock://h1:1,u:secret@h2:2,h3", "redlock://h1:***@h2:2,h3"),
             ("redis://host", "redis://host"),
             ("redis://host:6379,[::1]:7/0", "redis://host:6379,[::1]:7/0"),
             ("redis://:secret", "redis://:***"),

@@ -3,6 +3,8 @@
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use crate::backend::Guarantees;
+
 /// How much a [`Finding`] matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -40,6 +42,14 @@ pub struct Checkup {
 }
 
 impl Checkup {
+    /// What is so in every store with these guarantees.
+    pub(crate) fn of(guarantees: &Guarantees) -> Self {
+        let mut checkup = Self::default();
+        checkup.fact("locks expire by", guarantees.time);
+        checkup.fact("tokens grow", guarantees.tokens);
+        checkup
+    }
+
     /// Adds a fact.
     pub fn fact(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.facts.push((name.into(), value.into()));

@@ -105,7 +105,7 @@ pub struct Holder {
     pub label: String,
     /// How long it still holds unless it renews.
     pub expires_in: Duration,
-    /// How many claims stand before this one, holders included.
+    /// How many claims stand before this one, holders included; zero where the store keeps no order among them.
     pub ahead: usize,
 }
 
@@ -278,7 +278,11 @@ impl fmt::Display for Error {
         }
         f.write_str(&inner.message)?;
         if let Some(holder) = &inner.holder {
-            write!(f, " (held by {}, place {})", holder.label, holder.ahead)?;
+            write!(f, " (held by {}", holder.label)?;
+            if holder.ahead > 0 {
+                write!(f, ", place {}", holder.ahead)?;
+            }
+            f.write_str(")")?;
         }
         if let Some(store) = &inner.store {
             write!(f, " [{store}]")?;

@@ -58,7 +58,7 @@ mod token;
 struct Documents;
 
 pub use backend::Replicas;
-pub use connect::{default_path, redacted};
+pub use connect::{default_path, examine, redacted};
 pub use doctor::{Checkup, Finding, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};

@@ -224,3 +224,25 @@ async fn a_lost_lease_is_never_put_back() {
     assert_eq!(view.holders.len(), 1);
     assert_eq!(view.holders[0].token, next.token());
 }
+
+#[tokio::test]
+async fn a_loss_carries_what_kept_the_lease_from_being_renewed() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+    let both = tenure.lock_all(["y", "z"]).each(|lock| lock.ttl(TTL)).acquire().await.unwrap();
+    gate.set(Reply::FailsNotApplied);
+    let errors = {
+        let mut protected = Box::pin(guard.protect(std::future::pending::<()>()));
+        let mut protected_both = Box::pin(both.protect(std::future::pending::<()>()));
+        still_pending(protected.as_mut()).await;
+        still_pending(protected_both.as_mut()).await;
+        world.pass(TTL).await;
+        [now("protect", protected).await.unwrap_err(), now("protect", protected_both).await.unwrap_err()]
+    };
+    let failure = guard.renewal_failure().expect("a failed renewal");
+    for error in errors.into_iter().chain([guard.release().await.unwrap_err()]) {
+        assert_eq!(error.loss(), Some(&Loss::Expired));
+        assert!(error.to_string().ends_with(&failure), "{failure:?} is not in {error}");
+    }
+}

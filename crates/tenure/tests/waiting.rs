@@ -25,7 +25,7 @@ async fn a_timeout_says_who_holds_and_leaves_the_queue() {
     let error = now("acquire_within", waiting).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert_eq!(error.holder().unwrap().label, "web-1:77");
-    assert!(error.to_string().contains("held by web-1:77"), "{error}");
+    assert!(error.to_string().contains("(held by web-1:77, place 1)"), "{error}");
     assert!(world.client("c").inspect("x").await.unwrap().waiters.is_empty());
     assert_eq!(tenure.live_claims(), 0);
 }
@@ -186,7 +186,9 @@ async fn where_the_store_keeps_no_queue_the_engine_asks_again() {
         let mut brief = pin!(lock.acquire_within(Duration::from_secs(1)));
         still_pending(brief.as_mut()).await;
         world.pass(Duration::from_secs(2)).await;
-        assert_eq!(now("timeout", brief).await.unwrap_err().kind(), ErrorKind::Timeout);
+        let error = now("timeout", brief).await.unwrap_err();
+        assert_eq!((error.kind(), error.holder().unwrap().ahead), (ErrorKind::Timeout, 0));
+        assert!(error.to_string().contains("(held by a)"), "no place where there is no order: {error}");
     }
 }
 

@@ -50,7 +50,7 @@ impl Hold {
     pub(crate) fn token(&self) -> Option<Token> {
         match self {
             Self::Own(guard) => guard.token(),
-            Self::Shared(_) => None,
+            Self::Shared(share) => share.token(),
         }
     }
 

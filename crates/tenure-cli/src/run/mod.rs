@@ -64,16 +64,17 @@ async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Hold,
     let sharing = share::is_shared_on(tenure);
     if let Some(outer) = plan.held.of(&plan.store.shown(), &plan.name) {
         // If the outer run no longer holds it there is nothing to deadlock with, so this is a run like any other.
-        if let Some(token) = outer.token {
+        if sharing {
+            if plan.can_share(&tenure.capabilities())?
+                && let Some(share) = plan.store.ask(Share::take(tenure, outer, plan.ttl)).await?
+            {
+                return Ok(Hold::Shared(share));
+            }
+        } else if let Some(token) = outer.token {
             let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
             match plan.wait.acquire(started, tenure, &plan.name, &lock).await {
                 Err(error) if error.kind() == ErrorKind::NotHeld => {}
                 outcome => return Ok(Hold::Own(outcome?)),
-            }
-        } else if sharing && plan.can_share()? {
-            let shared = plan.store.ask(Share::take(tenure, outer, plan.ttl)).await?;
-            if let Some(share) = shared {
-                return Ok(Hold::Shared(share));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use tenure::backend::Capabilities;
 use tenure::{Lock, Name, Replicas, Session};
 
 use super::hold::Hold;
@@ -79,10 +80,10 @@ impl Plan {
     }
 
     /// Whether it may share the claim of the run around it. One that asks for replicas may not: nobody would ask for
-    /// them when that claim is renewed.
-    pub(super) fn can_share(&self) -> Result<bool, Failure> {
+    /// them when that claim is renewed. What the store lacks is refused as it is outside a run.
+    pub(super) fn can_share(&self, store: &Capabilities) -> Result<bool, Failure> {
         match (&self.shape, self.replicas) {
-            (Shape::Exclusive, Some(_)) => Err(Failure::usage(format!(
+            (Shape::Exclusive, Some(_)) if store.replicas => Err(Failure::usage(format!(
                 "{}: --min-replicas within a run that holds it already: this store shares that run's lock, so ask for \
                  replicas there",
                 self.name

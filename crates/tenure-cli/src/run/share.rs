@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tenure::clock::{Clock, Moment, SystemClock};
-use tenure::{ClaimId, Error, ErrorKind, Loss, Name, Owner, Tenure};
+use tenure::{ClaimId, Error, ErrorKind, Loss, Name, Owner, Tenure, Token};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -23,19 +23,29 @@ const ANSWER_MIN: Duration = Duration::from_millis(250);
 /// The loss is told this long before the deadline.
 const LEAD: Duration = Duration::from_millis(2);
 
-/// Whether a nested run on this store shares the claim of the one around it: where there is no token to re-enter with.
+const ENDED: &str = "the enclosing run, whose lock this run shares, no longer holds it";
+
+/// Whether a nested run on this store shares the claim of the one around it: where a holder cannot re-enter.
 pub(crate) fn is_shared_on(tenure: &Tenure) -> bool {
     !tenure.capabilities().sessions
 }
 
 /// See the module.
 pub(crate) struct Share {
+    outer: Outer,
+    state: watch::Receiver<State>,
+    keeper: JoinHandle<()>,
+}
+
+/// The enclosing run's claim.
+#[derive(Clone)]
+struct Outer {
     tenure: Tenure,
     name: Name,
     owner: Owner,
+    /// None where the store has none.
+    token: Option<Token>,
     ttl: Duration,
-    state: watch::Receiver<State>,
-    keeper: JoinHandle<()>,
 }
 
 #[derive(Clone)]
@@ -48,27 +58,33 @@ struct State {
 impl Share {
     /// Takes a share. `None` if the enclosing run no longer holds it.
     pub(crate) async fn take(tenure: &Tenure, outer: &Entry, ttl: Duration) -> Result<Option<Self>, Error> {
-        let (name, owner) = (outer.name.clone(), outer.owner.clone());
-        let deadline = match renew(tenure, &name, &owner, ttl).await {
-            Ok(deadline) => deadline,
+        let Entry { name, owner, token, .. } = outer.clone();
+        let outer = Outer { tenure: tenure.clone(), name, owner, token, ttl };
+        let deadline = match outer.renew().await {
+            Ok(Some(deadline)) => deadline,
+            Ok(None) => return Ok(None),
             Err(error) if error.kind() == ErrorKind::Lost => return Ok(None),
             Err(error) => return Err(error),
         };
         let (sender, state) = watch::channel(State { deadline, lost: None, failure: None });
-        let keeper = tokio::spawn(keep(tenure.clone(), name.clone(), owner.clone(), ttl, sender));
-        Ok(Some(Self { tenure: tenure.clone(), name, owner, ttl, state, keeper }))
+        let keeper = tokio::spawn(keep(outer.clone(), sender));
+        Ok(Some(Self { outer, state, keeper }))
     }
 
     pub(crate) fn name(&self) -> &Name {
-        &self.name
+        &self.outer.name
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        &self.owner
+        &self.outer.owner
+    }
+
+    pub(crate) fn token(&self) -> Option<Token> {
+        self.outer.token
     }
 
     pub(crate) fn claim_id(&self) -> ClaimId {
-        ClaimId::of(&self.owner, &self.name)
+        ClaimId::of(&self.outer.owner, &self.outer.name)
     }
 
     pub(crate) fn deadline(&self) -> Moment {
@@ -101,7 +117,8 @@ impl Share {
         if let Some(lost) = &self.state.borrow().lost {
             return Given::Lost(lost.clone());
         }
-        match renew(&self.tenure, &self.name, &self.owner, self.ttl).await {
+        match self.outer.renew().await {
+            Ok(None) => Given::Lost(ENDED.to_owned()),
             Err(error) if error.kind() == ErrorKind::Lost => Given::Lost(gone(&error)),
             _ if self.remaining().is_zero() => Given::Lost(told(&Loss::Expired, "")),
             // There is nothing to give back, so nothing to tell.
@@ -110,25 +127,31 @@ impl Share {
     }
 }
 
-/// Renews the claim; until when it can be trusted now.
-async fn renew(tenure: &Tenure, name: &Name, owner: &Owner, ttl: Duration) -> Result<Moment, Error> {
-    // What is left is counted after this moment: rather too early a deadline than too late a one.
-    let before = SystemClock.now();
-    let lease = tenure.renew_as(name.as_str(), owner, Some(ttl)).await?;
-    Ok(before + lease.expires_in)
+impl Outer {
+    /// Renews the claim; until when it can be trusted now. `None` if its owner holds with another token by now.
+    async fn renew(&self) -> Result<Option<Moment>, Error> {
+        // What is left is counted after this moment: rather too early a deadline than too late a one.
+        let before = SystemClock.now();
+        let lease = self.tenure.renew_as(self.name.as_str(), &self.owner, Some(self.ttl)).await?;
+        // Where a store has no tokens, zero is told.
+        let token = lease.token.filter(|token| token.0 > 0);
+        Ok((token == self.token).then(|| before + lease.expires_in))
+    }
 }
 
-async fn keep(tenure: Tenure, name: Name, owner: Owner, ttl: Duration, state: watch::Sender<State>) {
+async fn keep(outer: Outer, state: watch::Sender<State>) {
+    let ttl = outer.ttl;
     let every = (ttl / RENEWALS_PER_TTL).clamp(PAUSE_MIN, PAUSE_MAX);
     let left = || state.borrow().deadline.since(SystemClock.now() + LEAD);
     loop {
         sleep(every.min(left())).await;
         let limit = left().min((ttl / 3).max(ANSWER_MIN));
-        let renewed = timeout(limit, renew(&tenure, &name, &owner, ttl)).await;
+        let renewed = timeout(limit, outer.renew()).await;
         let mut lost = false;
         state.send_modify(|state| {
             match renewed {
-                Ok(Ok(deadline)) => {
+                Ok(Ok(None)) => state.lost = Some(ENDED.to_owned()),
+                Ok(Ok(Some(deadline))) => {
                     state.deadline = state.deadline.max(deadline);
                     state.failure = None;
                 }
@@ -150,7 +173,7 @@ async fn keep(tenure: Tenure, name: Name, owner: Owner, ttl: Duration, state: wa
 
 fn gone(error: &Error) -> String {
     match error.loss() {
-        Some(Loss::Gone) | None => "the enclosing run, whose lock this run shares, no longer holds it".to_owned(),
+        Some(Loss::Gone) | None => ENDED.to_owned(),
         Some(loss) => loss.to_string(),
     }
 }

@@ -10,12 +10,12 @@ fn sound() -> Redis {
     Redis::builder().config("appendonly", "yes").config("appendfsync", "always").start()
 }
 
-fn set(redis: &Redis, name: &str, value: &str) {
+pub(crate) fn set(redis: &Redis, name: &str, value: &str) {
     assert_eq!(redis.cli(&["config", "set", name, value]), "OK", "{name} {value}");
 }
 
 /// The findings: severity and what.
-fn findings(store: &Store) -> Vec<(String, String)> {
+pub(crate) fn findings(store: &Store) -> Vec<(String, String)> {
     let done = store.tenure("doctor --json");
     let report = done.json();
     let findings = report["findings"].as_array().unwrap();
@@ -28,7 +28,7 @@ fn findings(store: &Store) -> Vec<(String, String)> {
     findings.iter().map(|finding| (text(finding, "severity"), text(finding, "what"))).collect()
 }
 
-fn has(store: &Store, severity: &str, part: &str) -> bool {
+pub(crate) fn has(store: &Store, severity: &str, part: &str) -> bool {
     findings(store).iter().any(|(found, what)| found == severity && what.contains(part))
 }
 

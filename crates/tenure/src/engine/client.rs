@@ -282,10 +282,7 @@ impl Tenure {
     ///
     /// Cancel safe: it changes nothing.
     pub async fn doctor(&self) -> Result<Checkup> {
-        let Guarantees { time, tokens, .. } = self.guarantees();
-        let mut checkup = Checkup::default();
-        checkup.fact("locks expire by", time);
-        checkup.fact("tokens grow", tokens);
+        let mut checkup = Checkup::of(&self.guarantees());
         checkup.add(self.answer(Step::Inspect, self.core.backend.examine()).await?);
         Ok(checkup)
     }

@@ -9,10 +9,11 @@ use crate::machine::{Place, Refusal};
 
 /// The time to wait is over.
 pub(super) fn timed_out(core: &Core, plan: &Plan, waited: Duration, place: Option<&Place>) -> Error {
+    let in_order = core.backend.capabilities().queue;
     let holder = place.map(|place| Holder {
         label: place.holder.to_string(),
         expires_in: place.holder_expires_in,
-        ahead: place.ahead,
+        ahead: if in_order { place.ahead } else { 0 },
     });
     told(core, plan, ErrorKind::Timeout, format!("not acquired within {}", rounded(waited))).held_by(holder)
 }

@@ -174,7 +174,7 @@ impl Guard {
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease was lost before the work ended, or if it had
     /// run out by the time the work ended (a process that slept through its deadline): the work may have
-    /// overlapped with the next holder's.
+    /// overlapped with the next holder's. Why it could not be renewed, if that is known, is its source.
     ///
     /// # Cancel safety
     ///
@@ -191,8 +191,18 @@ impl Guard {
         .await;
         match output {
             Ok(output) if self.is_held() => Ok(output),
-            Ok(_) => Err(Error::lost(self.name(), self.claim.loss().unwrap_or(Loss::Expired))),
-            Err(loss) => Err(Error::lost(self.name(), loss)),
+            Ok(_) => Err(self.lost_by(self.claim.loss().unwrap_or(Loss::Expired))),
+            Err(loss) => Err(self.lost_by(loss)),
+        }
+    }
+
+    /// The error of this loss; of one that ran out, with what kept it from being renewed.
+    pub(crate) fn lost_by(&self, loss: Loss) -> Error {
+        let failure = self.claim.renewal_failure().filter(|_| loss == Loss::Expired);
+        let error = Error::lost(self.name(), loss);
+        match failure {
+            Some(failure) => error.because(failure.to_string()),
+            None => error,
         }
     }
 
@@ -211,7 +221,7 @@ impl Guard {
     pub async fn release(mut self) -> Result<()> {
         self.disarm();
         if let Some(loss) = self.claim.loss() {
-            return Err(Error::lost(self.name(), loss).at(Step::Release));
+            return Err(self.lost_by(loss).at(Step::Release));
         }
         if self.in_cohort && self.core.cohorts.hand_over(&self.core, &self.claim) {
             return Ok(());

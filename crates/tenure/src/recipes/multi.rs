@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::{Guard, Lock};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Loss, Result};
 
 /// Several names, held together or not at all. Made by [`Tenure::lock_all`](crate::Tenure::lock_all).
 ///
@@ -109,7 +109,7 @@ impl MultiLock {
 /// All of them or none: one may have been lost while the others were waited for.
 fn whole(guards: Vec<Guard>) -> Result<MultiGuard> {
     match guards.iter().find(|guard| !guard.is_held()) {
-        Some(lost) => Err(Error::lost(lost.name(), lost.loss().unwrap_or(Loss::Expired))),
+        Some(lost) => Err(lost.lost_by(lost.loss().unwrap_or(Loss::Expired))),
         None => Ok(MultiGuard { guards }),
     }
 }
@@ -160,13 +160,13 @@ impl MultiGuard {
         let mut work = std::pin::pin!(work);
         let output = poll_fn(|cx| {
             if let Poll::Ready((guard, loss)) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(Error::lost(guard.name(), loss)));
+                return Poll::Ready(Err(guard.lost_by(loss)));
             }
             work.as_mut().poll(cx).map(Ok)
         })
         .await?;
         match self.guards.iter().find(|guard| !guard.is_held()) {
-            Some(guard) => Err(Error::lost(guard.name(), guard.loss().unwrap_or(Loss::Expired))),
+            Some(guard) => Err(guard.lost_by(guard.loss().unwrap_or(Loss::Expired))),
             None => Ok(output),
         }
     }

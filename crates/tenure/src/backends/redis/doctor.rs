@@ -3,11 +3,11 @@
 //! Looks over connections of its own, so that what it measures is the server and not our queue. What a server does not
 //! let us see (managed ones forbid `CONFIG`) is said, with the command that shows it.
 
-mod checks;
+pub(in crate::backends) mod checks;
 mod cluster;
 mod replicas;
 mod sentinels;
-mod server;
+pub(in crate::backends) mod server;
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ async fn look_at(settings: &Arc<Settings>, clock: &Arc<dyn Clock>, address: Addr
 }
 
 /// A `redis-cli` call that reaches this server, but for the password.
-fn redis_cli(settings: &Settings, address: &Address, words: &str) -> String {
+pub(in crate::backends) fn redis_cli(settings: &Settings, address: &Address, words: &str) -> String {
     let tls = if settings.tls.is_some() { " --tls" } else { "" };
     format!("redis-cli -h {} -p {}{tls} {words}", address.host, address.port)
 }

@@ -19,7 +19,7 @@
 
 #[cfg(test)]
 mod check;
-mod doctor;
+pub(super) mod doctor;
 pub(super) mod error;
 pub(super) mod foreign;
 pub(super) mod inbox;

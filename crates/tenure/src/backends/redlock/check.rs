@@ -138,8 +138,14 @@ impl Check {
             attempt: 0,
             presumed: Duration::ZERO,
         };
-        let mine =
-            Mine { token, attempt: 0, client: "inbox somebody a label with spaces".into(), touched: 0, waits: false };
+        let mine = Mine {
+            token,
+            highest: token,
+            attempt: 0,
+            client: "inbox somebody a label with spaces".into(),
+            touched: 0,
+            waits: false,
+        };
         let proposal = Proposal { name: &name, request: &request, mine: &mine, anew, waits: None };
         let value = self.ask(wire::claim(Layout::Native, &proposal)).await;
         let rule = self.rule.claim(&name.to_string(), id, token, ttl, anew, self.now);
@@ -152,6 +158,7 @@ impl Check {
         let token = self.random.random::<bool>().then(|| self.token(&name));
         let mine = token.map(|token| Mine {
             token,
+            highest: token,
             attempt: 0,
             client: "inbox somebody a label".into(),
             touched: 0,

@@ -190,8 +190,7 @@ impl Fleet {
 
     /// How long one node may take: ttl/200, from 5 to 50 ms, unless the URL says otherwise.
     pub(super) fn node_timeout(&self, ttl: Duration) -> Duration {
-        let usual = (ttl / 200).clamp(Duration::from_millis(5), Duration::from_millis(50));
-        self.settings.node_timeout.unwrap_or(usual)
+        node_timeout(&self.settings, ttl)
     }
 
     fn silent_max(&self) -> Duration {
@@ -558,6 +557,11 @@ impl Fleet {
             self.welcome(index, &greeting, fleet);
         }
     }
+}
+
+pub(super) fn node_timeout(settings: &Settings, ttl: Duration) -> Duration {
+    let usual = (ttl / 200).clamp(Duration::from_millis(5), Duration::from_millis(50));
+    settings.node_timeout.unwrap_or(usual)
 }
 
 pub(super) const BLANK: &str = "has lost its data, or is new: it takes part again when the longest ttl has passed";

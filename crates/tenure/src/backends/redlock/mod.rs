@@ -18,6 +18,7 @@
 mod ballot;
 #[cfg(test)]
 mod check;
+mod doctor;
 mod fleet;
 #[cfg(test)]
 mod model;
@@ -26,6 +27,7 @@ mod view;
 mod wire;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +47,7 @@ use crate::backends::redis::inbox::Ear;
 use crate::backends::redis::scan::Pages;
 use crate::backends::redis::url::{Layout, Settings};
 use crate::clock::{Clock, Moment};
+use crate::doctor::Checkup;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::NameView;
 use crate::name::Name;
@@ -55,6 +58,8 @@ use crate::token::Token;
 const ROUNDS_MAX: u32 = 8;
 /// For how long (in us) a claim that was refused and not ended is remembered at least.
 const REFUSED_FOR: u64 = 60_000_000;
+/// How far (in us) a client's tokens may run ahead of the nodes' clocks by being one more than the one before.
+const LEAD_MAX: u64 = 5_000_000;
 /// How many messages that belong together are remembered, and for how long.
 const HEARD_MAX: usize = 1024;
 const HEARD_FOR: Duration = Duration::from_millis(100);
@@ -80,6 +85,8 @@ struct Inner {
     claims: Mutex<HashMap<ClaimId, Mine, RandomState>>,
     /// Claims that were refused and may be asked for again.
     refused: Mutex<HashMap<ClaimId, Refused, RandomState>>,
+    /// The token that was proposed last.
+    proposed: AtomicU64,
     pages: Pages,
 }
 
@@ -121,8 +128,15 @@ impl RedlockBackend {
         let ear = Ear::default();
         let opened = Fleet::open(settings, clock, channel.clone(), ear.clone()).await;
         let (fleet, keeper) = opened.map_err(|error| error.in_store(shown))?;
-        let inner =
-            Inner { fleet, channel, ear, claims: Mutex::default(), refused: Mutex::default(), pages: Pages::default() };
+        let inner = Inner {
+            fleet,
+            channel,
+            ear,
+            claims: Mutex::default(),
+            refused: Mutex::default(),
+            proposed: AtomicU64::new(0),
+            pages: Pages::default(),
+        };
         Ok(Self { inner: Arc::new(inner), keeper })
     }
 }
@@ -142,24 +156,7 @@ impl Backend for RedlockBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let plain = self.inner.fleet.layout() == Layout::Plain;
-        let fenced = if plain { Survival::Unprotected } else { Survival::FencedOnly };
-        Guarantees {
-            store: "redlock",
-            time: "each node's own wall clock; no two need to agree",
-            client_crash: Survival::Kept,
-            client_pause: if plain { Survival::Unprotected } else { Survival::Kept },
-            store_crash: fenced,
-            failover: Survival::Never,
-            partition: Survival::Kept,
-            clock_step: fenced,
-            tokens: if plain {
-                "there are none in this layout"
-            } else {
-                "across clock steps, and restarts of any number of nodes with appendfsync always; across the loss of \
-                 data on fewer than half of the nodes at a time"
-            },
-        }
+        guarantees(self.inner.fleet.layout())
     }
 
     fn url(&self) -> &str {
@@ -231,7 +228,7 @@ impl Backend for RedlockBackend {
         };
         // Where a token is known it says which claims are meant; a node may have an earlier proposal of this one.
         let number = mine.as_ref().map_or(number, Mine::number_of_its_own);
-        let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.token), number, place };
+        let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.highest), number, place };
         let touched = mine.map_or_else(|| inner.fleet.everywhere(), |mine| mine.touched);
         Box::pin(round::end(&inner.fleet, ending, touched))
     }
@@ -255,6 +252,41 @@ impl Backend for RedlockBackend {
         let (inner, prefix) = (self.inner.clone(), prefix.to_owned());
         Box::pin(async move { view::scan(&inner.fleet, &inner.pages, &prefix, after, limit).await })
     }
+
+    fn examine(&self) -> Call<Checkup> {
+        let fleet = &self.inner.fleet;
+        Box::pin(doctor::examine(fleet.settings.clone(), fleet.clock.clone()))
+    }
+}
+
+fn guarantees(layout: Layout) -> Guarantees {
+    let plain = layout == Layout::Plain;
+    let fenced = if plain { Survival::Unprotected } else { Survival::FencedOnly };
+    Guarantees {
+        store: "redlock",
+        time: "each node's own wall clock; no two need to agree",
+        client_crash: Survival::Kept,
+        client_pause: if plain { Survival::Unprotected } else { Survival::Kept },
+        store_crash: fenced,
+        failover: Survival::Never,
+        partition: Survival::Kept,
+        clock_step: fenced,
+        tokens: if plain {
+            "there are none in this layout"
+        } else {
+            "across clock steps, and restarts of any number of nodes with appendfsync always; across the loss of \
+             data on fewer than half of the nodes at a time"
+        },
+    }
+}
+
+/// Looks at the nodes of a URL, whatever state they are in; writes nothing to them.
+pub(crate) async fn examine(url: &str, clock: Arc<dyn Clock>) -> Result<Checkup> {
+    let settings = Arc::new(Settings::parse(url)?);
+    let mut checkup = Checkup::of(&guarantees(settings.layout));
+    let found = doctor::examine(settings.clone(), clock).await;
+    checkup.add(found.map_err(|error| error.in_store(settings.shown.clone()))?);
+    Ok(checkup)
 }
 
 /// What nodes have said of late: how many, since when.
@@ -289,16 +321,21 @@ struct Attempt {
 impl Attempt {
     /// Sends the first proposal.
     fn begin(inner: Arc<Inner>, name: Name, request: ClaimRequest) -> Self {
-        let time = inner.fleet.time();
-        let before = lock(&inner.refused).get(&request.id).copied();
-        let waits = request.queue.then(|| before.map_or(time, |before| before.since));
-        let token = before.map_or(time, |before| time.max(before.highest.0 + 1));
         // A number that Lua keeps exactly, and that no token is.
         let attempt = if request.attempt == 0 { 0 } else { request.attempt >> 12 | 1 << 52 };
-        let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
-        let mine = Mine { token: Token(token), attempt, client, touched: 0, waits: waits.is_some() };
+        let known = lock(&inner.claims).get(&request.id).filter(|mine| mine.attempt == attempt).cloned();
+        let before = lock(&inner.refused).get(&request.id).copied();
+        let waits = request.queue.then(|| before.map_or_else(|| inner.fleet.time(), |before| before.since));
+        // A retry of what was granted proposes the same. Whatever else was proposed under this id, its end may still be
+        // on its way to nodes: only a higher token is safe from it.
+        let anew = known.is_none() && (before.is_some() || attempt == 0);
+        let mine = known.unwrap_or_else(|| {
+            let token = inner.next_token(before.map_or(Token(0), |before| before.highest));
+            let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
+            Mine { token, highest: token, attempt, client, touched: 0, waits: waits.is_some() }
+        });
         let mut this = Self { inner, name, request, mine, waits, round: None, owed: false };
-        this.propose(before.is_some());
+        this.propose(anew);
         this
     }
 
@@ -333,7 +370,8 @@ impl Attempt {
                     return Ok(Answer { value: Claimed::Busy(outcome.place()), counted_from });
                 }
                 Verdict::Above(last) => {
-                    self.mine.token = Token(self.inner.fleet.time().max(last.0 + 1));
+                    self.mine.token = self.inner.next_token(last.max(self.mine.highest));
+                    self.mine.highest = self.mine.token;
                     self.propose(true);
                 }
                 Verdict::Gone | Verdict::NoQuorum => {
@@ -351,6 +389,7 @@ impl Attempt {
         if self.inner.fleet.layout() == Layout::Plain {
             // No tokens: its number is what the nodes were told first.
             self.mine.token = Token(standing.number);
+            self.mine.highest = self.mine.token;
         } else {
             self.mine.token = token;
         }
@@ -365,7 +404,7 @@ impl Attempt {
         self.owed = false;
         self.remember();
         if nodes != 0 {
-            let (name, id, token) = (self.name.clone(), self.request.id, Some(self.mine.token));
+            let (name, id, token) = (self.name.clone(), self.request.id, Some(self.mine.highest));
             let place = self.waits.map_or(InLine::None, |since| InLine::Stays(since, self.mine.client.clone()));
             let number = self.mine.number_of_its_own();
             round::end_behind(&self.inner.fleet, Ending { name, id, token, number, place }, nodes);
@@ -374,14 +413,18 @@ impl Attempt {
 
     /// Whoever asks again with this id has to know what was proposed before.
     fn remember(&self) {
-        let Some(since) = self.waits else { return };
+        if self.waits.is_none() && self.mine.attempt == 0 {
+            // A random id that is not asked for again, or if so, with a higher token.
+            return;
+        }
+        let since = self.waits.unwrap_or(self.mine.highest.0);
         let mut refused = lock(&self.inner.refused);
         // Nearly all are taken out when they end; this is for those that were not.
         if refused.len() == refused.capacity() {
             let old = self.mine.token.0.saturating_sub(REFUSED_FOR);
             refused.retain(|_, refused| refused.highest.0 > old);
         }
-        refused.insert(self.request.id, Refused { since, highest: self.mine.token });
+        refused.insert(self.request.id, Refused { since, highest: self.mine.highest });
     }
 }
 
@@ -400,6 +443,18 @@ fn fresh(token: Token, ttl: Duration, number: u64) -> Standing {
 }
 
 impl Inner {
+    /// A token to propose: above this one, and above all this client has proposed before.
+    fn next_token(&self, above: Token) -> Token {
+        let time = self.fleet.time();
+        let next = |proposed: u64| {
+            // Not after clocks were set back: nodes would not follow.
+            let own = if proposed < time.saturating_add(LEAD_MAX) { proposed + 1 } else { 0 };
+            time.max(above.0 + 1).max(own)
+        };
+        let before = self.proposed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |proposed| Some(next(proposed)));
+        Token(next(before.unwrap_or_default()))
+    }
+
     /// Forgets a claim that is gone.
     fn take_note(&self, (claim, mine, renewed): (RenewRequest, Option<Mine>, Renewed)) -> Renewed {
         if matches!(renewed, Renewed::Gone | Renewed::Broken { .. }) {
@@ -407,7 +462,7 @@ impl Inner {
             // The few nodes that still have it must not keep it. One that is not ours is not ours to end.
             if let Some(mine) = mine {
                 let (name, id, place) = (claim.name, claim.id, mine.place());
-                let ending = Ending { name, id, token: Some(mine.token), number: mine.number_of_its_own(), place };
+                let ending = Ending { name, id, token: Some(mine.highest), number: mine.number_of_its_own(), place };
                 round::end_behind(&self.fleet, ending, mine.touched);
             }
         }

@@ -46,6 +46,8 @@ fn or_nothing(value: Option<impl Display>) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Mine {
     pub(super) token: Token,
+    /// The highest token that was ever proposed for it: its end has to reach that one too.
+    pub(super) highest: Token,
     /// The number of a repeatable claim; zero for one whose token is its number.
     pub(super) attempt: u64,
     /// INBOX OWNER LABEL.

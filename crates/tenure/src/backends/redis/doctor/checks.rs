@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::url::{Layout, Settings};
+use super::super::url::{Layout, Settings, Topology};
 use super::redis_cli;
 use super::server::{SETTINGS, Seen};
 use crate::doctor::Checkup;
@@ -10,7 +10,7 @@ use crate::doctor::Checkup;
 /// A round trip that every acquire waits for; beyond it locks feel slow.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(5);
 /// How far the server's clock may be from ours.
-pub(super) const SKEW_MAX_US: i64 = 1_000_000;
+pub(in crate::backends) const SKEW_MAX_US: i64 = 1_000_000;
 /// From how many percent on something is nearly full.
 const NEARLY_FULL: u64 = 90;
 /// From here to there the time after which a script counts as slow is nothing odd (milliseconds).
@@ -19,29 +19,37 @@ const SLOW_SCRIPT: std::ops::RangeInclusive<i64> = 100..=60_000;
 pub(super) fn examine(seen: &Seen, settings: &Settings, checkup: &mut Checkup) {
     let look = Look { seen, settings };
     look.facts(checkup);
-    look.hidden(checkup);
-    look.eviction(checkup);
-    look.memory(checkup);
+    look.anywhere(checkup);
     look.persistence(checkup);
     look.replication(checkup);
     look.speed(checkup);
     look.clock(checkup);
-    look.connections(checkup);
-    look.scripts(checkup);
-    look.access(checkup);
 }
 
-struct Look<'a> {
-    seen: &'a Seen,
-    settings: &'a Settings,
+/// One server, and the URL it was reached by.
+pub(in crate::backends) struct Look<'a> {
+    pub(in crate::backends) seen: &'a Seen,
+    pub(in crate::backends) settings: &'a Settings,
 }
 
 impl Look<'_> {
-    fn cli(&self, words: &str) -> String {
+    /// What is wrong wherever it is, alone or one of several.
+    pub(in crate::backends) fn anywhere(&self, checkup: &mut Checkup) {
+        self.hidden(checkup);
+        self.eviction(checkup);
+        self.memory(checkup);
+        self.disk(checkup);
+        self.starved(checkup);
+        self.connections(checkup);
+        self.scripts(checkup);
+        self.access(checkup);
+    }
+
+    pub(in crate::backends) fn cli(&self, words: &str) -> String {
         redis_cli(self.settings, &self.seen.address, words)
     }
 
-    fn set(&self, name: &str, value: &str) -> String {
+    pub(in crate::backends) fn set(&self, name: &str, value: &str) -> String {
         format!(
             "{}, and \"{name} {value}\" in redis.conf, or the next restart forgets it",
             self.cli(&format!("CONFIG SET {name} {value}"))
@@ -51,6 +59,9 @@ impl Look<'_> {
     /// What is left when the store has forgotten a lock that is held.
     fn protection(&self) -> &'static str {
         match self.settings.layout {
+            _ if self.settings.topology == Topology::Fleet => {
+                "a lock that was counted here is then on fewer nodes than was counted"
+            }
             Layout::Native => "then two may hold at once, and only the token protects",
             _ => "then two may hold at once, and this layout has no token to protect",
         }
@@ -78,13 +89,7 @@ impl Look<'_> {
         );
         fact("round trip", Some(format!("{} (median)", milliseconds(seen.round_trip))));
         fact("clock", seen.ahead.map(|ahead| clock_words(ahead.us, "this machine's")));
-        fact(
-            "memory",
-            seen.number("used_memory").map(|used| match seen.number("maxmemory") {
-                Some(max) if max > 0 => format!("{} of {}", mebibytes(used), mebibytes(max)),
-                _ => format!("{}, no limit", mebibytes(used)),
-            }),
-        );
+        fact("memory", self.memory_words());
         fact("eviction", seen.info("maxmemory_policy").map(ToOwned::to_owned));
         fact("persistence", self.persistence_words());
         fact("replicas", seen.info("connected_slaves").map(ToOwned::to_owned));
@@ -97,7 +102,24 @@ impl Look<'_> {
         );
     }
 
-    fn persistence_words(&self) -> Option<String> {
+    pub(in crate::backends) fn memory_words(&self) -> Option<String> {
+        let used = self.seen.number("used_memory")?;
+        Some(match self.seen.number("maxmemory") {
+            Some(max) if max > 0 => format!("{} of {}", mebibytes(used), mebibytes(max)),
+            _ => format!("{}, no limit", mebibytes(used)),
+        })
+    }
+
+    /// What makes it keep everything it has said yes to.
+    pub(in crate::backends) fn write_all(&self) -> String {
+        format!(
+            "{} && {}, and the same in redis.conf: else the next restart neither reads nor writes the file",
+            self.cli("CONFIG SET appendonly yes"),
+            self.cli("CONFIG SET appendfsync always")
+        )
+    }
+
+    pub(in crate::backends) fn persistence_words(&self) -> Option<String> {
         let save = self.seen.setting("save");
         Some(match (self.seen.setting("appendonly")?, self.seen.setting("appendfsync")) {
             ("yes", Some(fsync)) => format!("append-only file, fsync {fsync}"),
@@ -166,11 +188,7 @@ impl Look<'_> {
     fn persistence(&self, checkup: &mut Checkup) {
         let seen = self.seen;
         let forgets = |what: &str| format!("a restart forgets {what}: {}", self.protection());
-        let log = format!(
-            "{} && {}, and the same in redis.conf: else the next restart neither reads nor writes the file",
-            self.cli("CONFIG SET appendonly yes"),
-            self.cli("CONFIG SET appendfsync always")
-        );
+        let log = self.write_all();
         match (seen.setting("appendonly"), seen.setting("appendfsync"), seen.setting("save")) {
             (Some("no"), _, Some("")) => {
                 checkup.problem("nothing is persisted (appendonly no, save \"\")", forgets("every lock"), log);
@@ -192,6 +210,10 @@ impl Look<'_> {
             ),
             _ => {}
         }
+    }
+
+    fn disk(&self, checkup: &mut Checkup) {
+        let seen = self.seen;
         let stops = seen.setting("stop-writes-on-bgsave-error") != Some("no");
         let failed = |field| seen.info(field).is_some_and(|status| status != "ok");
         if failed("aof_last_write_status") || (failed("rdb_last_bgsave_status") && stops) {
@@ -203,15 +225,15 @@ impl Look<'_> {
         }
     }
 
-    fn replication(&self, checkup: &mut Checkup) {
-        let seen = self.seen;
-        let (Some(replicas), Some(required)) =
-            (seen.number("connected_slaves"), seen.number_set("min-replicas-to-write"))
-        else {
-            return;
-        };
-        let good = seen.number("min_slaves_good_slaves").unwrap_or(replicas);
-        if required > 0 && good < required {
+    /// How many replicas it wants to be in touch with, and how many are.
+    fn wanted_replicas(&self) -> Option<(u64, u64)> {
+        let replicas = self.seen.number("connected_slaves")?;
+        let required = self.seen.number_set("min-replicas-to-write")?;
+        Some((required, self.seen.number("min_slaves_good_slaves").unwrap_or(replicas)))
+    }
+
+    fn starved(&self, checkup: &mut Checkup) {
+        if let Some((required, good)) = self.wanted_replicas().filter(|(required, good)| good < required) {
             checkup.problem(
                 format!("{good} of the {required} replicas of min-replicas-to-write are in touch"),
                 "Redis refuses every lock until enough are (NOREPLICAS)",
@@ -220,7 +242,12 @@ impl Look<'_> {
                     self.set("min-replicas-to-write", &good.to_string())
                 ),
             );
-        } else if required == 0 && replicas > 0 {
+        }
+    }
+
+    fn replication(&self, checkup: &mut Checkup) {
+        let replicas = self.seen.number("connected_slaves").unwrap_or(0);
+        if replicas > 0 && self.wanted_replicas().is_some_and(|(required, _)| required == 0) {
             checkup.advice(
                 format!("{replicas} replica{} and min-replicas-to-write 0", if replicas == 1 { "" } else { "s" }),
                 format!(
@@ -307,7 +334,7 @@ fn is_loopback(bind: &str) -> bool {
     hosts.peek().is_some() && hosts.all(|host| host.starts_with("127.") || host == "::1" || host == "localhost")
 }
 
-fn milliseconds(duration: Duration) -> String {
+pub(in crate::backends) fn milliseconds(duration: Duration) -> String {
     format!("{:.2} ms", duration.as_secs_f64() * 1000.0)
 }
 
@@ -316,7 +343,7 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 /// How far a clock is from another.
-pub(super) fn clock_words(ahead_us: i64, of: &str) -> String {
+pub(in crate::backends) fn clock_words(ahead_us: i64, of: &str) -> String {
     let ms = ahead_us.unsigned_abs() / 1000;
     if ms == 0 {
         return format!("within 1 ms of {of}");

@@ -25,7 +25,7 @@ const PINGING_MAX: Duration = Duration::from_secs(1);
 const CLOCK_READINGS: usize = 5;
 
 /// The settings that matter to locks and that INFO does not tell everywhere. None of them is a secret.
-pub(super) const SETTINGS: [&str; 11] = [
+pub(in crate::backends) const SETTINGS: [&str; 11] = [
     "appendonly",
     "appendfsync",
     "save",
@@ -40,36 +40,36 @@ pub(super) const SETTINGS: [&str; 11] = [
 ];
 
 /// A connection of the doctor's own.
-pub(super) struct Server {
+pub(in crate::backends) struct Server {
     address: Address,
     connection: MultiplexedConnection,
     clock: Arc<dyn Clock>,
 }
 
 /// What one server told.
-pub(super) struct Seen {
-    pub(super) address: Address,
+pub(in crate::backends) struct Seen {
+    pub(in crate::backends) address: Address,
     info: BTreeMap<String, String>,
     /// Why INFO was refused.
-    pub(super) info_refused: Option<String>,
+    pub(in crate::backends) info_refused: Option<String>,
     config: BTreeMap<&'static str, String>,
     /// Why CONFIG GET was refused.
-    pub(super) config_refused: Option<String>,
-    pub(super) round_trip: Duration,
+    pub(in crate::backends) config_refused: Option<String>,
+    pub(in crate::backends) round_trip: Duration,
     /// How far its wall clock is ahead of ours.
-    pub(super) ahead: Option<Ahead>,
+    pub(in crate::backends) ahead: Option<Ahead>,
 }
 
 /// How far one clock is ahead of another, in microseconds, and how far off that may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ahead {
-    pub(super) us: i64,
-    pub(super) doubt_us: i64,
+pub(in crate::backends) struct Ahead {
+    pub(in crate::backends) us: i64,
+    pub(in crate::backends) doubt_us: i64,
 }
 
 impl Seen {
     /// A setting: as configured, else as INFO knows it.
-    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+    pub(in crate::backends) fn setting(&self, name: &str) -> Option<&str> {
         let of_info = || match name {
             "appendonly" => self.info("aof_enabled").map(|on| if on == "1" { "yes" } else { "no" }),
             "maxclients" => self.info("maxclients"),
@@ -78,20 +78,20 @@ impl Seen {
         self.config.get(name).map(String::as_str).or_else(of_info)
     }
 
-    pub(super) fn info(&self, field: &str) -> Option<&str> {
+    pub(in crate::backends) fn info(&self, field: &str) -> Option<&str> {
         self.info.get(field).map(String::as_str)
     }
 
-    pub(super) fn number(&self, field: &str) -> Option<u64> {
+    pub(in crate::backends) fn number(&self, field: &str) -> Option<u64> {
         self.info(field)?.parse().ok()
     }
 
-    pub(super) fn number_set(&self, name: &str) -> Option<u64> {
+    pub(in crate::backends) fn number_set(&self, name: &str) -> Option<u64> {
         self.setting(name)?.parse().ok()
     }
 
     #[cfg(test)]
-    pub(super) fn of(info: &str, config: &[(&'static str, &str)]) -> Self {
+    pub(in crate::backends) fn of(info: &str, config: &[(&'static str, &str)]) -> Self {
         Self {
             address: Address { host: "127.0.0.1".to_owned(), port: 6379 },
             info: fields(info),
@@ -106,7 +106,11 @@ impl Seen {
 
 impl Server {
     /// Connects to any Redis, master or not.
-    pub(super) async fn open(settings: &Settings, clock: &Arc<dyn Clock>, address: Address) -> Result<Self> {
+    pub(in crate::backends) async fn open(
+        settings: &Settings,
+        clock: &Arc<dyn Clock>,
+        address: Address,
+    ) -> Result<Self> {
         let client = client(settings, &address, &settings.login, settings.db)?;
         let opened = match timeout(CONNECT_MAX, client.get_multiplexed_async_connection()).await {
             Ok(opened) => opened.map_err(|error| super::super::error::of_connect(&error)),
@@ -116,7 +120,7 @@ impl Server {
     }
 
     /// Asks it everything. An error only if it does not answer.
-    pub(super) async fn look(&mut self) -> Result<Seen> {
+    pub(in crate::backends) async fn look(&mut self) -> Result<Seen> {
         let round_trip = self.round_trip().await?;
         let ahead = self.ahead().await?;
         let (info, info_refused) = match self.ask(&redis::cmd("INFO")).await? {
@@ -129,7 +133,7 @@ impl Server {
     }
 
     /// A reading of its clock against ours, at the middle of the quickest of a few round trips.
-    pub(super) async fn ahead(&mut self) -> Result<Option<Ahead>> {
+    pub(in crate::backends) async fn ahead(&mut self) -> Result<Option<Ahead>> {
         let mut best: Option<Ahead> = None;
         for _ in 0..CLOCK_READINGS {
             let (before, wall) = (self.clock.now(), self.clock.wall_micros());
@@ -181,7 +185,7 @@ impl Server {
     }
 
     /// One command: its value, or how the server refused it. An error if it does not answer.
-    pub(super) async fn ask(&mut self, command: &Cmd) -> Result<std::result::Result<Value, RedisError>> {
+    pub(in crate::backends) async fn ask(&mut self, command: &Cmd) -> Result<std::result::Result<Value, RedisError>> {
         let asked = async { self.connection.send_packed_command(command).await?.extract_error() };
         match timeout(ANSWER_MAX, asked).await {
             Ok(Err(error)) if error.code().is_none() => Err(self.failed(of_command(&error))),
@@ -200,7 +204,7 @@ fn signed(us: u128) -> i64 {
 }
 
 /// The fields of an answer to INFO, CLUSTER INFO and their like.
-pub(super) fn fields(text: &str) -> BTreeMap<String, String> {
+pub(in crate::backends) fn fields(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.trim().split_once(':'));
     pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
 }
