@@ -4,7 +4,7 @@
 //! for the name, and the claim holds once more than half of all nodes have stored this very token. Two majorities
 //! share a node, and a node's `last` only grows, so a later holder's token is the larger one, whatever the clocks did.
 //!
-//! `redlock.lua` is this [`Node`] inside Redis, and a test holds the two together; the model checker explores both
+//! `ballots.lua` is this [`Node`] inside Redis, and a test holds the two together; the model checker explores both
 //! halves as they stand here.
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ use crate::clock::Moment;
 use crate::error::{Certainty, Error, Result};
 use crate::token::Token;
 
+/// How long a renewal is waited for at most: well before its round is void.
+const RENEWAL_MAX: Duration = Duration::from_millis(900);
 /// How long the end of a claim is waited for.
 const END_MAX: Duration = Duration::from_millis(500);
 
@@ -46,7 +48,7 @@ pub(super) struct Outcome {
 impl Round {
     /// Asks all nodes that are to be asked. The requests are on their way when this returns.
     pub(super) fn start(fleet: &Arc<Fleet>, ttl: Duration, work: impl Fn(usize) -> Work) -> Self {
-        Self::start_each(fleet, ttl, |index| {
+        Self::start_each(fleet, fleet.node_timeout(ttl), |index| {
             let call = fleet.ask(index, work(index), false)?;
             Some(Box::pin(async move {
                 let answer = call.await.map(|values| values.into_iter().next().unwrap_or(Value::Nil));
@@ -55,9 +57,8 @@ impl Round {
         })
     }
 
-    fn start_each(fleet: &Arc<Fleet>, ttl: Duration, ask: impl Fn(usize) -> Option<Asked>) -> Self {
+    fn start_each(fleet: &Arc<Fleet>, patience: Duration, ask: impl Fn(usize) -> Option<Asked>) -> Self {
         let begun = fleet.clock.now();
-        let patience = fleet.node_timeout(ttl);
         let limit = begun + patience;
         let calls = FuturesUnordered::new();
         let mut asked = 0;
@@ -254,7 +255,9 @@ pub(super) fn renew(
 ) -> (u32, impl Future<Output = Vec<(RenewRequest, Option<Mine>, Renewed)>> + Send + use<>) {
     let ttl = batch.iter().map(|(claim, _)| claim.ttl).max().unwrap_or_default();
     let layout = fleet.layout();
-    let round = Round::start_each(fleet, ttl, |index| {
+    // Nobody waits for a renewal: it has until it is repeated.
+    let patience = fleet.node_timeout(ttl).max(ttl / 9).min(RENEWAL_MAX);
+    let round = Round::start_each(fleet, patience, |index| {
         if layout == Layout::Plain {
             let one = |(claim, _): &(RenewRequest, Option<Mine>)| {
                 fleet.ask(index, foreign::renew(layout, &claim.name, claim.id, claim.ttl), fresh)
