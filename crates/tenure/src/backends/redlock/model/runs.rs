@@ -210,6 +210,8 @@ fn ballots_hold_when_data_is_lost() {
     let budget = Budget { duplicates: 1, ..LOSS.budget };
     holds("3 nodes, new fleet", Config { budget, ..FRESH }, &["granted"]);
     if deep() {
+        let config = Config { tokens: &[1, 2], until: 3, ..LOSS };
+        holds("3 nodes, loss, two tokens", config, &["granted after a loss"]);
         holds("3 nodes, loss, hellos", Config { rounds: 2, prompt_hellos: false, ..LOSS }, &["granted after a loss"]);
         holds(
             "3 nodes, two new fleets",
