@@ -79,8 +79,12 @@ struct Inner {
     claims: Mutex<HashMap<ClaimId, Mine, RandomState>>,
     /// Since when claims wait, on the nodes' clock: their place among those that do.
     waiting: Mutex<HashMap<ClaimId, u64, RandomState>>,
+    heard: Arc<Heard>,
     pages: Pages,
 }
+
+/// How many nodes have sent the same message for a claim, and since when.
+type Heard = Mutex<HashMap<ClaimId, (usize, Moment)>>;
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,8 +114,15 @@ impl RedlockBackend {
         let ear = Ear::default();
         let opened = Fleet::open(settings, clock, channel.clone(), ear.clone()).await;
         let (fleet, keeper) = opened.map_err(|error| error.in_store(shown))?;
-        let inner =
-            Inner { fleet, channel, ear, claims: Mutex::default(), waiting: Mutex::default(), pages: Pages::default() };
+        let inner = Inner {
+            fleet,
+            channel,
+            ear,
+            claims: Mutex::default(),
+            waiting: Mutex::default(),
+            heard: Arc::default(),
+            pages: Pages::default(),
+        };
         Ok(Self { inner: Arc::new(inner), keeper })
     }
 }
@@ -158,7 +169,7 @@ impl Backend for RedlockBackend {
     fn listen(&self, listener: Listener) {
         let needed = self.inner.fleet.quorum();
         let clock = self.inner.fleet.clock.clone();
-        let heard = Mutex::new(HashMap::new());
+        let heard = self.inner.heard.clone();
         self.inner.ear.listen(Arc::new(move |event| {
             let id = match &event {
                 Event::TryNow { id, .. } => *id,
@@ -239,7 +250,7 @@ impl Backend for RedlockBackend {
 }
 
 /// Whether so many nodes have said the same that it is the fleet's word; once for each time they do.
-fn is_common(heard: &Mutex<HashMap<ClaimId, (usize, Moment)>>, id: ClaimId, needed: usize, now: Moment) -> bool {
+fn is_common(heard: &Heard, id: ClaimId, needed: usize, now: Moment) -> bool {
     let mut heard = lock(heard);
     if heard.len() >= HEARD_MAX {
         heard.retain(|_, (_, since)| now.since(*since) < HEARD_FOR);
@@ -269,6 +280,8 @@ impl Attempt {
     fn begin(inner: Arc<Inner>, name: Name, request: ClaimRequest) -> Self {
         let time = inner.fleet.time();
         let waits = request.queue.then(|| {
+            // What it is told from now on is told anew.
+            lock(&inner.heard).remove(&request.id);
             let mut waiting = lock(&inner.waiting);
             if waiting.len() >= WAITING_MAX {
                 waiting.retain(|_, since| time < *since + WAITING_FOR);
