@@ -423,12 +423,14 @@ impl Fleet {
                 None => votes.push((greeting.fleet, 1)),
             }
         }
-        let common = votes.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(fleet, _)| fleet);
-        // Once known it stays: a client does not change fleets.
-        match self.fleet.compare_exchange(0, common, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => common,
-            Err(known) => known,
+        let (common, count) = votes.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default();
+        let known = self.fleet.load(Ordering::Acquire);
+        // Once known it stays, until most nodes are of another: after all have lost everything.
+        if known != 0 && count < self.quorum() {
+            return known;
         }
+        self.fleet.store(common, Ordering::Release);
+        common
     }
 
     async fn greet(self: &Arc<Self>, index: usize) -> Result<Greeting> {
