@@ -1,0 +1,8 @@
+//! Redlock over five real servers: what happens when some of them die, hang, forget, or go wrong in other ways.
+#![cfg(feature = "redlock")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
+
+mod minority;
+mod network;
+mod support;
+mod workload;
