@@ -2,7 +2,9 @@
 #![cfg(feature = "redlock")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
+mod clocks;
 mod minority;
 mod network;
+mod restart;
 mod support;
 mod workload;
