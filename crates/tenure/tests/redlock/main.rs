@@ -5,6 +5,7 @@
 mod clocks;
 mod minority;
 mod network;
+mod quorum;
 mod restart;
 mod support;
 mod workload;
