@@ -2,9 +2,13 @@
 #![cfg(feature = "redlock")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
+mod cancel;
 mod clocks;
+mod death;
+mod late;
 mod minority;
 mod network;
+mod process;
 mod quorum;
 mod renewal;
 mod restart;
