@@ -5,6 +5,7 @@
 mod cancel;
 mod clocks;
 mod death;
+mod fleets;
 mod late;
 mod minority;
 mod network;
@@ -12,6 +13,7 @@ mod process;
 mod quorum;
 mod renewal;
 mod restart;
+mod shapes;
 mod support;
 mod turns;
 mod waiting;
