@@ -359,23 +359,21 @@ impl Pending {
             self.sent = false;
         }
         let now = self.core.clock.now();
-        let over = match wait {
-            Wait::No => true,
-            Wait::Until(limit) => now >= limit,
-            Wait::Forever => !self.reached && now >= self.started() + PATIENCE,
+        let limit = match wait {
+            Wait::No => Some(now),
+            Wait::Forever if !self.reached => Some(self.started() + PATIENCE),
+            Wait::Until(_) | Wait::Forever => wait.limit(),
         };
-        if over || !error.is_retryable() {
+        let is_over = |now| limit.is_some_and(|limit| now >= limit);
+        if is_over(now) || !error.is_retryable() {
             return Err(error);
         }
         self.tries += 1;
         let pause = PAUSE_MIN.saturating_mul(1 << self.tries.min(5)).min(PAUSE_MAX);
         let until = now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0);
-        let limit = wait.limit().map_or(until, |limit| limit.min(until));
-        self.core.alarm(limit).await;
-        match wait.limit() {
-            Some(limit) if self.core.clock.now() >= limit => Err(error),
-            _ => Ok(()),
-        }
+        self.core.alarm(limit.map_or(until, |limit| limit.min(until))).await;
+        // The error that was met says more than that there was no time for another.
+        if is_over(self.core.clock.now()) { Err(error) } else { Ok(()) }
     }
 
     async fn pause(&mut self, pause: Duration, wait: Wait) -> Result<()> {

@@ -319,7 +319,7 @@ impl Tally {
 /// What is to be done about nodes that take no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Nobody has ever taken part, or everybody lost everything: all begin, each with its own time as the floor, if
+    /// Nobody has ever taken part, or everybody lost everything: all begin, with the nodes' time as the floor, if
     /// they still say the same when they are asked once more. Otherwise one may have served, and lost its data again,
     /// between two questions.
     NewFleet,

@@ -539,7 +539,9 @@ impl Fleet {
                     // What all call it that make it at the same time.
                     let name = |hello: &Option<Hello>| hello.and_then(|hello| hello.blank).unwrap_or_default();
                     let fleet = hellos.iter().map(name).fold(0_u64, |sum, name| sum.rotate_left(7) ^ name).max(1);
-                    join_all((0..self.members.len()).map(|index| self.let_in(index, hellos, None, fleet))).await;
+                    // A node whose clock is ahead would be of no use until the others' have caught up.
+                    let floor = Some(Token(self.time()));
+                    join_all((0..self.members.len()).map(|index| self.let_in(index, hellos, floor, fleet))).await;
                 }
             }
         }

@@ -1,0 +1,96 @@
+//! What comes too late: a holder that slept past its deadline, and a claim that was given up before it arrived.
+
+use std::time::Duration;
+
+use tenure::fence::{Gate, Refused};
+use tenure::{ErrorKind, Owner, Token};
+
+use crate::process::{self, Process};
+use crate::support::{LONG, Nodes, TTL, connect, patiently, take, until};
+
+const SHORT: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_slept_past_its_deadline_writes_in_vain() {
+    if process::is_other() {
+        return process::play().await;
+    }
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    let gate = Gate::new(Vec::new());
+    let test = "late::a_process_that_slept_past_its_deadline_writes_in_vain";
+    let mut sleeper = Process::start(test, &nodes.patient_url(), SHORT);
+    let mut last = Token(0);
+    for _ in 0..2 {
+        sleeper.go_on();
+        let said = sleeper.hear("holds");
+        let (token, owner) = said.split_once(' ').unwrap();
+        let (token, owner) = (Token(token.parse().unwrap()), Owner::new(owner).unwrap());
+        gate.write_as(token, &owner, |writes| writes.push(token)).unwrap();
+        sleeper.signal("-STOP");
+        let next = take(&client.lock("x").ttl(SHORT)).await;
+        assert!(last < token && token < next.token().unwrap(), "{last} {token} {:?}", next.token());
+        last = next.token().unwrap();
+        gate.write(&next, |writes| writes.push(last)).unwrap();
+        sleeper.signal("-CONT");
+        sleeper.go_on();
+        // It knows, and whoever does not care to know is refused.
+        assert_eq!(sleeper.hear("late"), "false");
+        let late = gate.write_as(token, &owner, |writes| writes.push(token));
+        assert!(matches!(late, Err(Refused::Stale { newer, .. }) if newer == last), "{late:?}");
+        assert!(next.is_held());
+        gate.write(&next, |writes| writes.push(last)).unwrap();
+        next.release().await.unwrap();
+    }
+    let writes = gate.into_inner();
+    assert!(writes.is_sorted() && writes.len() == 6, "{writes:?}");
+    sleeper.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_after_it_was_given_up_is_in_nobodys_way() {
+    let nodes = Nodes::proxied().await;
+    let slow = connect(&nodes.0.url_with("node_timeout=20ms")).await;
+    let quick = connect(&nodes.fleet().url_with("node_timeout=250ms")).await;
+    for proxy in &nodes.proxies()[..3] {
+        proxy.delay_requests(Duration::from_millis(500));
+    }
+    for round in 0..3 {
+        let name = format!("late{round}");
+        let error = patiently("an answer", slow.lock(&name).ttl(LONG).try_acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
+        // What was sent is still on its way.
+        let next = patiently("an answer", quick.lock(&name).ttl(TTL).try_acquire()).await.unwrap();
+        let next = next.expect("the next attempt wins at once");
+        if round == 1 {
+            // It is free again when the late one arrives.
+            next.release().await.unwrap();
+        } else {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            let token = next.token().unwrap().to_string();
+            assert!(nodes.records(&name).iter().all(|record| record.contains(&token)), "{:?}", nodes.records(&name));
+            assert!(next.is_held());
+            next.release().await.unwrap();
+        }
+        nodes.no_keys_left().await;
+    }
+    nodes.heal().await;
+    nodes.all_take_part(&slow).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_minority_is_not_waited_for_and_keeps_nothing() {
+    let nodes = Nodes::proxied().await;
+    let (a, b) = (nodes.client().await, nodes.client().await);
+    for proxy in &nodes.proxies()[3..] {
+        proxy.delay(Duration::from_millis(80));
+    }
+    for round in 0..20 {
+        for client in [&a, &b] {
+            let guard = patiently("an answer", client.lock("x").ttl(LONG).try_acquire()).await.unwrap();
+            let guard = guard.unwrap_or_else(|| panic!("round {round}: the attempt before is in the way"));
+            patiently("the release", guard.release()).await.unwrap();
+        }
+    }
+    until("the slow ones have nothing either", async || nodes.keys_left().is_empty()).await;
+}

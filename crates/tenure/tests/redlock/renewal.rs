@@ -1,0 +1,170 @@
+//! What a renewal does, and what it must not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::backend::{Backend, ClaimRequest, Claimed, Released, RenewRequest, Renewed, Shape};
+use tenure::backends::redlock::RedlockBackend;
+use tenure::clock::SystemClock;
+use tenure::{ClaimId, Loss, Name, Owner};
+
+use crate::support::{Nodes, Servers, TTL, key, patiently, take, until};
+
+/// A client with nothing of the engine.
+pub(crate) async fn raw(nodes: &Nodes<impl Servers>) -> RedlockBackend {
+    let url = nodes.patient_url();
+    patiently("a connection", RedlockBackend::open(&url, Arc::new(SystemClock))).await.unwrap()
+}
+
+pub(crate) fn request(queue: bool) -> ClaimRequest {
+    ClaimRequest {
+        id: ClaimId::random(),
+        owner: Owner::random(),
+        label: "raw".into(),
+        shape: Shape::Exclusive,
+        ttl: TTL,
+        queue,
+        block: 1,
+        strict: false,
+        inbox: "".into(),
+        within: Vec::new(),
+        reenter: None,
+        solo: true,
+        attempt: 0,
+        presumed: Duration::ZERO,
+    }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_lengthens_the_claim_on_every_node() {
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    let held = take(&client.lock("x").ttl(TTL)).await;
+    let ends = || -> Vec<i64> {
+        nodes.nodes().iter().map(|node| node.cli(&["pexpiretime", &key("x")]).parse().unwrap()).collect()
+    };
+    until("all nodes have it", async || ends().iter().all(|end| *end > 0)).await;
+    let mut before = ends();
+    for _ in 0..2 {
+        until("it ends later everywhere", async || {
+            assert!(held.is_held(), "{:?}", held.renewal_failure());
+            ends().iter().zip(&before).all(|(end, before)| end > before)
+        })
+        .await;
+        before = ends();
+    }
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_missed_the_grant_gets_the_claim_by_a_renewal() {
+    let nodes = Nodes::proxied().await;
+    let client = nodes.client().await;
+    let away = &nodes.proxies()[4];
+    away.refuse(true).await;
+    away.cut();
+    let held = take(&client.lock("x").ttl(TTL)).await;
+    let token = held.token().unwrap().to_string();
+    until("four have it", async || nodes.records("x")[..4].iter().all(|record| record.contains(&token))).await;
+    assert!(nodes.records("x")[4].is_empty(), "it was reached all the same");
+    away.heal().await;
+    until("the fifth has it too", async || {
+        assert!(held.is_held(), "{:?}", held.renewal_failure());
+        nodes.records("x")[4].contains(&token)
+    })
+    .await;
+    held.release().await.unwrap();
+    nodes.no_keys_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_claim_is_lost_with_who_and_why() {
+    let nodes = Nodes::proxied().await;
+    let holder = nodes.client().await;
+    let breaker = tenure::Tenure::builder(nodes.fleet().url_with("node_timeout=250ms")).label("the breaker");
+    let breaker = breaker.connect().await.unwrap();
+    let broken = |loss: &Loss| match loss {
+        Loss::Broken { by, reason } => by.contains("the breaker") && reason == "it is stuck",
+        _ => false,
+    };
+    // The holder is told at once.
+    let held = take(&holder.lock("x").ttl(Duration::from_secs(600))).await;
+    assert_eq!(breaker.break_holders("x", None, "it is stuck").await.unwrap(), 1);
+    let loss = patiently("the loss", held.lost()).await;
+    assert!(broken(&loss), "{loss:?}");
+    drop(held);
+    // Or when it asks, if no message gets through to it.
+    let held = take(&holder.lock("x").ttl(Duration::from_secs(10))).await;
+    for proxy in nodes.proxies() {
+        proxy.freeze();
+    }
+    assert_eq!(breaker.break_holders("x", None, "it is stuck").await.unwrap(), 1);
+    for proxy in nodes.proxies() {
+        proxy.cut();
+    }
+    nodes.heal().await;
+    let loss = patiently("the loss", held.lost()).await;
+    assert!(broken(&loss), "{loss:?}");
+    let next = take(&breaker.lock("x").ttl(TTL)).await;
+    assert!(next.token() > held.token());
+    drop((held, next));
+    // The marks of the breaks live as long as the claims would have.
+    for node in nodes.nodes() {
+        node.cli(&[
+            "eval",
+            "for _, key in ipairs(redis.call('keys', 'tenure:redlock:*broken:*')) do redis.call('del', key) end",
+            "0",
+        ]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_renewal_brings_back_what_was_released_or_broken() {
+    let nodes = Nodes::start();
+    let (backend, other) = (raw(&nodes).await, raw(&nodes).await);
+    let x = name("x");
+    for broken in [false, true] {
+        let request = request(false);
+        let (id, ttl) = (request.id, request.ttl);
+        let answer = patiently("a claim", backend.claim(&x, request)).await.unwrap();
+        let Claimed::Stands(standing) = answer.value else { panic!("{answer:?}") };
+        let renew = |backend: &RedlockBackend| backend.renew(vec![RenewRequest { name: x.clone(), id, ttl }], false);
+        if broken {
+            let ended = patiently("a break", other.break_holders(&x, None, "me".into(), "why".into())).await;
+            assert_eq!(ended.unwrap(), 1);
+        } else {
+            let number = Some(standing.number);
+            let released = patiently("a release", backend.release(&x, id, number)).await;
+            assert_eq!(released.unwrap(), Released::Yes);
+        }
+        // By whoever had it, and by others who only know its id.
+        for backend in [&backend, &other, &backend] {
+            let renewed = patiently("an answer", renew(backend)).await.unwrap().value;
+            let gone = matches!(renewed.as_slice(), [Renewed::Gone | Renewed::Broken { .. }]);
+            assert!(gone, "{renewed:?}");
+            assert!(nodes.records("x").iter().all(String::is_empty), "{:?}", nodes.records("x"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_does_not_take_what_somebody_else_has_by_now() {
+    let nodes = Nodes::start();
+    let (late, other) = (raw(&nodes).await, raw(&nodes).await);
+    let x = name("x");
+    let request_late = ClaimRequest { ttl: Duration::from_millis(200), ..request(false) };
+    let (id, ttl) = (request_late.id, request_late.ttl);
+    patiently("a claim", late.claim(&x, request_late)).await.unwrap();
+    until("it has run out", async || nodes.records("x").iter().all(String::is_empty)).await;
+    let answer = patiently("a claim", other.claim(&x, request(false))).await.unwrap();
+    assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
+    until("the other has it everywhere", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
+    let held = nodes.records("x");
+    let renewed = patiently("an answer", late.renew(vec![RenewRequest { name: x, id, ttl }], false)).await.unwrap();
+    assert!(matches!(renewed.value.as_slice(), [Renewed::Gone]), "{:?}", renewed.value);
+    assert_eq!(nodes.records("x"), held);
+}
