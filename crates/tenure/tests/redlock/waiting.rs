@@ -22,7 +22,7 @@ impl Client {
         let backend = raw(nodes).await;
         let (sender, told) = unbounded_channel();
         backend.listen(Arc::new(move |event| {
-            if let Event::TryNow { id, name } = event {
+            if let Event::TryNow { id, name, .. } = event {
                 assert_eq!(name.as_str(), "x");
                 let _ = sender.send(id);
             }

@@ -147,7 +147,8 @@ end
 
 -- Frees a name: for the next in line, or for everybody.
 local function free(key, kind, record)
-  if kind == '-' or not hand_on(key, match(record, '^%S+ (%d+)') or '0') then call('DEL', key) end
+  local before = kind ~= 'r' and match(record, '^%S+ (%d+)') or '0'
+  if kind == '-' or not hand_on(key, before) then call('DEL', key) end
 end
 
 local function broken(key, id)
