@@ -2,6 +2,7 @@
 #![cfg(feature = "redlock")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
+mod access;
 mod cancel;
 mod clocks;
 mod death;

@@ -121,6 +121,10 @@ impl Member {
         matches!(*lock(&self.state), State::Up)
     }
 
+    pub(super) fn is_blank(&self) -> bool {
+        matches!(*lock(&self.state), State::Blank)
+    }
+
     /// Its clock less ours, once it was heard of.
     pub(super) fn offset(&self) -> Option<i64> {
         Some(self.offset.load(Ordering::Acquire)).filter(|offset| *offset != UNKNOWN)

@@ -301,6 +301,8 @@ struct End {
     open: u32,
     /// Nodes that were not asked, or failed.
     failed: Vec<usize>,
+    /// How many nodes have lost their data, and the claim with it.
+    blank: usize,
 }
 
 impl Drop for End {
@@ -327,7 +329,7 @@ pub(super) fn end(
 impl End {
     fn start(fleet: &Arc<Fleet>, ending: Ending, touched: u32) -> Self {
         let mut this =
-            Self { fleet: fleet.clone(), ending, calls: FuturesUnordered::new(), open: 0, failed: Vec::new() };
+            Self { fleet: fleet.clone(), ending, calls: FuturesUnordered::new(), open: 0, failed: Vec::new(), blank: 0 };
         for index in (0..fleet.members.len()).filter(|index| touched & (1 << index) != 0) {
             match fleet.ask(index, wire::release(fleet.layout(), &this.ending), false) {
                 Some(call) => {
@@ -337,6 +339,7 @@ impl End {
                         (index, vec![answer])
                     }));
                 }
+                None if fleet.members[index].is_blank() => this.blank += 1,
                 None => this.failed.push(index),
             }
         }
@@ -346,7 +349,7 @@ impl End {
     async fn answer(mut self) -> Result<Released> {
         let limit = self.fleet.clock.now() + END_MAX;
         let needed = self.fleet.quorum();
-        let (mut yes, mut answered, mut broken) = (0, 0, None);
+        let (mut yes, mut answered, mut broken) = (0, self.blank, None);
         let mut why: Vec<(usize, String)> = Vec::new();
         while yes < needed {
             let Some(Some((index, mut answers))) = self.fleet.before(limit, self.calls.next()).await else { break };
