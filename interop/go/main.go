@@ -65,23 +65,34 @@ func act(ctx context.Context, lib library, asked request) error {
 	return fmt.Errorf("no such op: %s", asked.Op)
 }
 
-func main() {
-	name := flag.String("library", "", "redsync or redislock")
-	flag.Parse()
-	options, err := redis.ParseURL(flag.Arg(0))
+// connect makes a client that asks once: a server that is away is one vote less, and redsync waits for all votes.
+func connect(url string) *redis.Client {
+	options, err := redis.ParseURL(url)
 	if err != nil {
 		log.Fatal(err)
 	}
-	client := redis.NewClient(options)
-	defer client.Close()
+	options.MaxRetries = -1
+	options.DialerRetries = 1
+	return redis.NewClient(options)
+}
+
+func main() {
+	name := flag.String("library", "", "redsync or redislock")
+	flag.Parse()
+	var clients []*redis.Client
+	for _, url := range flag.Args() {
+		client := connect(url)
+		defer client.Close()
+		clients = append(clients, client)
+	}
 	var lib library
-	switch *name {
-	case "redsync":
-		lib = newRedsync(client)
-	case "redislock":
-		lib = newRedislock(client)
+	switch {
+	case *name == "redsync" && len(clients) > 0:
+		lib = newRedsync(clients)
+	case *name == "redislock" && len(clients) == 1:
+		lib = newRedislock(clients[0])
 	default:
-		log.Fatalf("no such library: %q", *name)
+		log.Fatalf("no such library: %q on %d servers", *name, len(clients))
 	}
 
 	lines, answers := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)

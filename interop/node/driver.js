@@ -2,17 +2,22 @@
 "use strict";
 
 const readline = require("node:readline");
+const { setTimeout: pause } = require("node:timers/promises");
 const { default: Client } = require("ioredis");
 const { default: Redlock, ExecutionError, ResourceLockedError } = require("redlock");
 
 const RETRY_DELAY_MS = 50;
 
-const client = new Client(process.argv[2]);
-const redlock = new Redlock([client], { retryDelay: RETRY_DELAY_MS, retryJitter: 20 });
+// By default ioredis keeps a command for a server that is away for many seconds, and its vote is missing.
+const CONNECTION = { maxRetriesPerRequest: 0, retryStrategy: () => RETRY_DELAY_MS };
+
+const clients = process.argv.slice(2).map((url) => new Client(url, CONNECTION));
+const redlock = new Redlock(clients, { retryDelay: RETRY_DELAY_MS, retryJitter: 20 });
 // Each refusal of a server is also an event; that a lock is taken is no news here.
 redlock.on("error", (error) => {
   if (!(error instanceof ResourceLockedError)) console.error(error);
 });
+for (const client of clients) client.on("error", (error) => console.error(error));
 
 let lock = null;
 
@@ -21,21 +26,29 @@ function taken() {
   return lock;
 }
 
-/** Whether an attempt failed because others hold the lock, and for no other reason. */
+/** Whether an attempt failed because others hold the lock, with enough servers there to say so. */
 async function isBusy(error) {
   if (!(error instanceof ExecutionError)) return false;
   const last = await error.attempts[error.attempts.length - 1];
-  return [...last.votesAgainst.values()].every((vote) => vote instanceof ResourceLockedError);
+  const taken = [...last.votesAgainst.values()].filter((vote) => vote instanceof ResourceLockedError).length;
+  return taken > 0 && taken + last.votesFor.size >= last.quorumSize;
 }
 
 const ops = {
   async acquire({ key, ttl_ms, wait_ms }) {
-    const retryCount = Math.ceil(wait_ms / RETRY_DELAY_MS);
-    try {
-      lock = await redlock.acquire([key], ttl_ms, { retryCount });
-    } catch (error) {
-      if (await isBusy(error)) return { ok: false, why: "busy" };
-      throw error;
+    // Between its own attempts it keeps what it got on a few servers, where its next attempt then finds the lock taken:
+    // it, and everybody else, would wait for the end of the ttl. Only an acquire that fails as a whole gives it back.
+    const retryCount = clients.length === 1 ? Math.ceil(wait_ms / RETRY_DELAY_MS) : 0;
+    const until = clients.length === 1 ? 0 : Date.now() + wait_ms;
+    for (;;) {
+      try {
+        lock = await redlock.acquire([key], ttl_ms, { retryCount });
+        return;
+      } catch (error) {
+        if (!(await isBusy(error))) throw error;
+        if (Date.now() >= until) return { ok: false, why: "busy" };
+      }
+      await pause(RETRY_DELAY_MS * (0.5 + Math.random()));
     }
   },
   async extend({ ttl_ms }) {
@@ -67,7 +80,7 @@ async function main() {
     process.stdout.write(JSON.stringify(await answer(request)) + "\n");
     if (request.op === "quit") break;
   }
-  client.disconnect();
+  for (const client of clients) client.disconnect();
 }
 
 main();

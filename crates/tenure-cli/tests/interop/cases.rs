@@ -15,8 +15,11 @@ pub(crate) const SHORT: Duration = Duration::from_millis(500);
 /// One named test per case with this client.
 macro_rules! every_case {
     ($client:expr) => {
+        crate::cases::every_case!($client, crate::scene::Scene::new);
+    };
+    ($client:expr, $scene:expr) => {
         crate::cases::every_case!(
-            $client;
+            $client, $scene;
             a_client_that_holds_keeps_tenure_out
             what_tenure_holds_keeps_the_client_out
             what_tenure_releases_the_client_acquires
@@ -27,11 +30,11 @@ macro_rules! every_case {
             no_update_is_lost
         );
     };
-    ($client:expr; $($case:ident)*) => {
+    ($client:expr, $scene:expr; $($case:ident)*) => {
         $(
             #[test]
             fn $case() {
-                crate::scene::with($client, crate::cases::$case);
+                crate::scene::play($client, $scene, crate::cases::$case);
             }
         )*
     };
@@ -41,9 +44,10 @@ pub(crate) use every_case;
 pub(crate) fn a_client_that_holds_keeps_tenure_out(scene: &Scene) {
     let mut driver = scene.driver();
     assert!(driver.acquire("x", LONG, NOW));
+    scene.settle("x");
     let content = scene.content("x");
     scene.tenure("acquire x --ttl 30s --no-wait --owner a").exits(75);
-    scene.tenure("acquire x --ttl 30s --wait 300ms --owner a").exits(75);
+    scene.tenure("acquire x --ttl 30s --wait 1s --owner a").exits(75);
     scene.tenure("run x --no-wait -- true").exits(75);
     let left = scene.foreign_holder(scene.layout(), "x")["expires_in_ms"].as_u64().unwrap();
     assert!(left <= 30_000, "{left}");
@@ -73,7 +77,7 @@ pub(crate) fn what_tenure_releases_the_client_acquires(scene: &Scene) {
 
 pub(crate) fn what_tenure_lets_expire_the_client_acquires(scene: &Scene) {
     let mut driver = scene.driver();
-    scene.tenure("acquire x --ttl 300ms --no-wait --owner a").exits(0);
+    scene.tenure("acquire x --ttl 1s --no-wait --owner a").exits(0);
     assert!(driver.acquire("x", LONG, LONG));
     scene.tenure("release x --owner a").exits(1);
     driver.must("held");
@@ -82,28 +86,29 @@ pub(crate) fn what_tenure_lets_expire_the_client_acquires(scene: &Scene) {
 pub(crate) fn what_the_client_releases_a_waiting_run_gets(scene: &Scene) {
     let mut driver = scene.driver();
     assert!(driver.acquire("x", LONG, NOW));
-    let run = scene.start(&["run", "x", "--wait", "20s", "--", "echo", "got it"]).going();
+    let run = scene.start(&["run", "x", "--wait", "20s", "--ttl", "10m", "--", "echo", "got it"]).going();
     driver.must("release");
     assert_eq!(run.wait().exits(0).stdout, "got it");
-    assert_eq!(scene.redis.cli(&["exists", "x"]), "0", "the run left it behind");
+    eventually("nothing is left of the run", || scene.is_free("x"));
 }
 
 pub(crate) fn a_release_by_another_owner_leaves_the_clients_lock(scene: &Scene) {
     let mut driver = scene.driver();
     assert!(driver.acquire("x", LONG, NOW));
+    scene.settle("x");
     let content = scene.content("x");
     scene.tenure("release x --owner a").exits(1);
     scene.tenure("renew x --owner a --ttl 60s").exits(76);
     assert_eq!(scene.content("x"), content);
-    assert!(scene.redis.cli(&["pttl", "x"]).parse::<u64>().unwrap() <= 30_000, "the lease was lengthened");
+    assert!(scene.left("x") <= LONG, "the lease was lengthened");
     driver.must("held");
     driver.must("release");
 }
 
 pub(crate) fn a_late_release_of_the_client_leaves_tenures_lock(scene: &Scene) {
     let mut driver = scene.driver();
-    assert!(driver.acquire("x", Duration::from_millis(200), NOW));
-    eventually("its lease ends", || scene.redis.cli(&["exists", "x"]) == "0");
+    assert!(driver.acquire("x", Duration::from_secs(2), NOW));
+    eventually("its lease ends", || scene.is_free("x"));
     scene.tenure("acquire x --ttl 30s --no-wait --owner a").exits(0);
     assert!(driver.ask("release").is_err());
     scene.tenure("renew x --owner a").exits(0);

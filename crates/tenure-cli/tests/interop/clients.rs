@@ -42,8 +42,8 @@ impl Client {
         listed().contains(self.family())
     }
 
-    /// Its driver on this server.
-    pub(crate) fn command(self, url: &str) -> Command {
+    /// Its driver on these servers.
+    pub(crate) fn command(self, urls: &[&str]) -> Command {
         let installed = root().join("target/interop").join(self.family());
         let source = root().join("interop").join(self.family());
         let mut command;
@@ -71,7 +71,7 @@ impl Client {
                 command.arg("Driver");
             }
         }
-        command.arg(url);
+        command.args(urls);
         command
     }
 

@@ -24,10 +24,10 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn start(client: Client, url: &str) -> Self {
+    pub(crate) fn start(client: Client, urls: &[&str]) -> Self {
         let log = NamedTempFile::new().unwrap();
         let stderr = File::create(log.path()).unwrap();
-        let mut command = client.command(url);
+        let mut command = client.command(urls);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

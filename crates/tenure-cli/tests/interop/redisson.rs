@@ -34,16 +34,10 @@ fn a_waiter_in_lock_is_woken_by_tenures_release() {
 fn a_waiter_in_lock_is_woken_by_the_end_of_a_run() {
     with(Client::Redisson, |scene: &Scene| {
         let mut driver = scene.driver();
-        let dir = tempfile::tempdir().unwrap();
-        let go = dir.path().join("go");
-        let script = format!("until [ -e '{}' ]; do sleep 0.02; done", go.display());
-        let mut run = scene.start(&["run", "x", "--ttl", "60s", "--", "sh", "-c", &script]);
-        eventually("the run holds it", || scene.redis.cli(&["exists", "x"]) == "1" || run.is_over());
-        let run = run.going();
+        let run = scene.holding_run("60s");
         driver.send(&json!({"op": "acquire", "key": "x", "ttl_ms": 30_000}));
         listens(scene);
-        std::fs::write(go, "").unwrap();
-        run.wait().exits(0);
+        run.finish();
         assert!(driver.acquired(Duration::from_secs(10)));
     });
 }
@@ -52,7 +46,7 @@ fn a_waiter_in_lock_is_woken_by_the_end_of_a_run() {
 fn listens(scene: &Scene) {
     const CHANNEL: &str = "redisson_lock__channel:{x}";
     eventually("it listens", || {
-        let counted = scene.redis.cli(&["pubsub", "numsub", CHANNEL]);
+        let counted = scene.redis().cli(&["pubsub", "numsub", CHANNEL]);
         counted.lines().last().is_some_and(|listeners| listeners != "0")
     });
 }

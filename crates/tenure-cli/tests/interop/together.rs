@@ -12,7 +12,7 @@ use crate::driver::Driver;
 /// Two of each client that takes part.
 fn pairs(redis: &Redis) -> Vec<Driver> {
     let clients = Client::plain_listed();
-    clients.iter().chain(&clients).map(|&client| Driver::start(client, redis.url())).collect()
+    clients.iter().chain(&clients).map(|&client| Driver::start(client, &[redis.url()])).collect()
 }
 
 #[test]
