@@ -10,6 +10,7 @@ mod fleets;
 mod late;
 mod minority;
 mod network;
+mod plain;
 mod process;
 mod quorum;
 mod renewal;

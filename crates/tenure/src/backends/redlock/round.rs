@@ -254,6 +254,8 @@ pub(super) fn renew(
     fresh: bool,
 ) -> (u32, impl Future<Output = Vec<(RenewRequest, Option<Mine>, Renewed)>> + Send + use<>) {
     let ttl = batch.iter().map(|(claim, _)| claim.ttl).max().unwrap_or_default();
+    // None is asked for by those who leave it as it is.
+    let ttl = if ttl.is_zero() { crate::TTL_DEFAULT } else { ttl };
     let layout = fleet.layout();
     // Nobody waits for a renewal: it has until it is repeated.
     let patience = fleet.node_timeout(ttl).max(ttl / 9).min(RENEWAL_MAX);
@@ -328,8 +330,14 @@ pub(super) fn end(
 
 impl End {
     fn start(fleet: &Arc<Fleet>, ending: Ending, touched: u32) -> Self {
-        let mut this =
-            Self { fleet: fleet.clone(), ending, calls: FuturesUnordered::new(), open: 0, failed: Vec::new(), blank: 0 };
+        let mut this = Self {
+            fleet: fleet.clone(),
+            ending,
+            calls: FuturesUnordered::new(),
+            open: 0,
+            failed: Vec::new(),
+            blank: 0,
+        };
         for index in (0..fleet.members.len()).filter(|index| touched & (1 << index) != 0) {
             match fleet.ask(index, wire::release(fleet.layout(), &this.ending), false) {
                 Some(call) => {

@@ -106,15 +106,25 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
 
 fn inspect_plain(fleet: &Fleet, name: &Name, values: &[Value]) -> Result<NameView> {
     let enough = fleet.quorum().saturating_sub(fleet.members.len() - values.len()).max(1);
+    // Foreign clients are told apart by what they wrote, and by nothing else.
     let mut held: BTreeMap<String, Vec<NameView>> = BTreeMap::new();
     for value in values {
         let view = foreign::view(Layout::Plain, name.clone(), value)?.view;
-        if let Some(holder) = view.holders.first() {
-            held.entry(format!("{:?}", holder.owner)).or_default().push(view);
+        if let (Some(_), Value::Array(items)) = (view.holders.first(), value) {
+            // Ours differ by the time at which each server wrote it.
+            let ours = view.holders.first().and_then(|holder| holder.claims.first());
+            let written = ours.map_or_else(|| format!("{:?}", items.get(1)), |claim| format!("{claim:?}"));
+            held.entry(written).or_default().push(view);
         }
     }
-    let most = held.into_values().filter(|views| views.len() >= enough).max_by_key(Vec::len);
-    Ok(most.and_then(|views| views.into_iter().next()).unwrap_or_else(|| NameView::free(name.clone())))
+    let expires_in = |view: &NameView| view.holders.first().and_then(|holder| holder.expires_in);
+    let Some(mut views) = held.into_values().filter(|views| views.len() >= enough).max_by_key(Vec::len) else {
+        return Ok(NameView::free(name.clone()));
+    };
+    // It is over when fewer than a majority have it.
+    views.sort_by_key(|view| std::cmp::Reverse(expires_in(view)));
+    let last = views.len() - 1;
+    Ok(views.swap_remove(last.min(fleet.quorum() - 1)))
 }
 
 pub(super) async fn scan(
