@@ -28,6 +28,7 @@ pub(in crate::backends) struct Op {
     ends: [usize; ARGS_MAX],
     count: usize,
     /// The token it proposes, if it is a ballot.
+    #[cfg(feature = "redlock")]
     pub(in crate::backends) ballot: u64,
 }
 
@@ -71,7 +72,14 @@ impl Op {
 
     /// An operation on a key, without arguments yet.
     pub(in crate::backends) fn on(key: String) -> Self {
-        Self { key_end: key.len(), text: key, ends: [0; ARGS_MAX], count: 0, ballot: 0 }
+        Self {
+            key_end: key.len(),
+            text: key,
+            ends: [0; ARGS_MAX],
+            count: 0,
+            #[cfg(feature = "redlock")]
+            ballot: 0,
+        }
     }
 
     /// The same with one argument more.
