@@ -2,7 +2,7 @@
 //!
 //! `redlock://H1,H2,H3,H4,H5[/DB]`, `redlocks://…` (TLS). Every request goes to all nodes at once; the answer is there
 //! as soon as more than half have given it, so that a slow or dead minority costs nothing. The token is proposed by the
-//! client like a ballot ([`ballot`]): it grows from holder to holder whatever the clocks do, as long as no node forgets
+//! client like a ballot (`ballot.rs`): it grows from holder to holder whatever the clocks do, as long as no node forgets
 //! what it stored (`appendfsync always`); a node that did takes no part until it can do no harm.
 //!
 //! | fault | exclusion |
