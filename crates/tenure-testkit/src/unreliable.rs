@@ -165,6 +165,11 @@ impl Backend for Unreliable {
         self.call(move |inner| inner.release(&name, id, number))
     }
 
+    fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
+        let name = name.clone();
+        self.call(move |inner| inner.decline(&name, id))
+    }
+
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
         let name = name.clone();
         self.call(move |inner| inner.next_block(&name, id, block_end, next))

@@ -386,6 +386,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released>;
 
+    /// Gives up the place of a claim that was told to ask again ([`Event::TryNow`]) and does not want to: the next one is
+    /// told. Should the claim hold, it goes on. Only called where [`Capabilities::hints`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the place is kept a moment longer.
+    fn decline(&self, _name: &Name, _id: ClaimId) -> Call<()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Asks for the block of tokens after the one that ends with `block_end`, for the claim `id`. Only
     /// called where [`Capabilities::blocks`].
     ///

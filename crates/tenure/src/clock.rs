@@ -164,6 +164,10 @@ impl Timer for BootTimer {
                     let mut expirations = [0; 8];
                     let _ = rustix::io::read(self.fd.get_ref(), &mut expirations);
                     ready.clear_ready();
+                    // It may have been ours, which came after the look at the clock: it comes only once.
+                    if SystemClock.now() >= at {
+                        return Poll::Ready(());
+                    }
                 }
                 // The runtime is shutting down.
                 Poll::Ready(Err(_)) => return Poll::Pending,
@@ -201,3 +205,21 @@ impl Timer for TokioTimer {
 
 /// A moment that never comes, for timers with nothing to wait for.
 pub(crate) const NEVER: Moment = Moment(u64::MAX);
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// A timer that is set again just as the one before goes off must not miss its own.
+    #[tokio::test]
+    async fn a_timer_goes_off_however_soon_it_is_set_again() {
+        let mut timer = SystemClock.timer();
+        for round in 0..30_000_u64 {
+            let at = SystemClock.now() + Duration::from_micros(round % 97);
+            let rung = poll_fn(|cx| timer.poll_until(at, cx));
+            assert!(tokio::time::timeout(Duration::from_secs(10), rung).await.is_ok(), "not in round {round}");
+        }
+    }
+}

@@ -123,6 +123,10 @@ impl Backend for Broken {
         self.inner.release(name, id, number.filter(|_| !self.has(Defect::ReleasesAnyNumber)))
     }
 
+    fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
+        self.inner.decline(name, id)
+    }
+
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
         self.inner.next_block(name, id, block_end, next)
     }

@@ -2,12 +2,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::core::{Core, release};
 use super::live::LiveClaim;
 use super::plan::Plan;
 use crate::backend::{Answer, Block, Call, Claimed};
 use crate::token::Token;
+
+/// How long giving up a place is waited for.
+const DECLINE_MAX: Duration = Duration::from_secs(1);
 
 /// How far a claim has come.
 pub(super) enum Stage {
@@ -29,6 +33,14 @@ pub(super) fn clean_up(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, st
 }
 
 type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Gives up the place of a claim among those that are told when to ask again.
+async fn decline(core: Arc<Core>, claim: &LiveClaim) {
+    if core.backend.capabilities().hints {
+        let declined = core.backend.decline(&claim.name, claim.id);
+        core.within(|| Some(core.clock.now() + DECLINE_MAX), declined).await;
+    }
+}
 
 /// The work of ending a claim that was given up, if there is any. A request under way is awaited first:
 /// a release that overtakes it would leave the claim behind until its ttl.
@@ -55,12 +67,14 @@ pub(super) fn ending(
             {
                 match answer.value {
                     Claimed::Stands(standing) => number = Some(standing.number),
-                    Claimed::Busy(_) | Claimed::Refused(_) => return,
+                    Claimed::Busy(_) | Claimed::Refused(_) => return decline(core, &claim).await,
                 }
             }
             // An id that is used again is ended only by its number; if that is not known, by its ttl.
             if !repeatable || number.is_some() {
                 drop(release(core.clone(), claim.name.clone(), claim.id, number, ttl).await);
+            } else {
+                decline(core, &claim).await;
             }
         })),
         Stage::Answered => Some(Box::pin(async move {

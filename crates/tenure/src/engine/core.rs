@@ -111,8 +111,8 @@ impl Core {
                 Some(claim) => claim.nudge(),
                 // Given up meanwhile: the next may have it.
                 None => {
-                    let release = self.backend.release(&name, id, None);
-                    self.errand(Box::pin(async move { drop(release.await) }));
+                    let declined = self.backend.decline(&name, id);
+                    self.errand(Box::pin(async move { drop(declined.await) }));
                 }
             },
             Event::Resubscribed => self.registry.ask_for_all(self.clock.now()),

@@ -89,6 +89,7 @@ impl Plan {
         let missing = match self.shape {
             Shape::Shared if !store.shared => Some("shared locks"),
             Shape::Permits { .. } if !store.permits => Some("semaphores"),
+            _ if self.strict && !store.queue => Some("queue, so no strict order"),
             _ if self.owner.is_some() && !self.repeatable && !store.sessions => Some("sessions"),
             _ => None,
         };

@@ -139,6 +139,9 @@ impl Backend for Gated {
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         self.gate(|| self.inner.release(name, id, number))
     }
+    fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
+        self.gate(|| self.inner.decline(name, id))
+    }
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
         self.gate(|| self.inner.next_block(name, id, block_end, next))
     }

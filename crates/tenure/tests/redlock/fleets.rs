@@ -56,3 +56,18 @@ async fn nodes_of_another_fleet_do_not_vote() {
     ours.nodes()[0].resume();
     patiently("a free lock", client.lock("x").ttl(TTL).acquire()).await.unwrap().release().await.unwrap();
 }
+
+/// An address may be given to another server while nobody looks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_the_one_before_does_not_vote() {
+    let nodes = Nodes(Fleet::start(3));
+    let client = nodes.client().await;
+    take(&client.lock("x").ttl(TTL)).await.release().await.unwrap();
+    nodes.nodes()[0].cli(&["hset", "tenure:redlock", "node", "another"]);
+    nodes.nodes()[1].pause();
+    let error = patiently("an answer", client.lock("x").ttl(TTL).try_acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
+    assert!(error.to_string().contains("another server"), "{error}");
+    nodes.nodes()[1].resume();
+    patiently("a free lock", client.lock("x").ttl(TTL).acquire()).await.unwrap().release().await.unwrap();
+}

@@ -8,7 +8,7 @@ use tenure::backends::redlock::RedlockBackend;
 use tenure::clock::SystemClock;
 use tenure::{ClaimId, Loss, Name, Owner};
 
-use crate::support::{Nodes, Servers, TTL, key, patiently, take, until};
+use crate::support::{Nodes, Servers, TTL, key, patiently, record, take, until};
 
 /// A client with nothing of the engine.
 pub(crate) async fn raw(nodes: &Nodes<impl Servers>) -> RedlockBackend {
@@ -167,4 +167,42 @@ async fn a_renewal_does_not_take_what_somebody_else_has_by_now() {
     let renewed = patiently("an answer", late.renew(vec![RenewRequest { name: x, id, ttl }], false)).await.unwrap();
     assert!(matches!(renewed.value.as_slice(), [Renewed::Gone]), "{:?}", renewed.value);
     assert_eq!(nodes.records("x"), held);
+}
+
+/// As after an outage of a node that outlasts the ttl.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_where_the_claim_ran_out_takes_it_back() {
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    let held = patiently("a free lock", client.lock("x").ttl(TTL).acquire()).await.unwrap();
+    for node in nodes.nodes() {
+        until("the node has it", async || !record(node, "x").is_empty()).await;
+        node.cli(&["del", &key("x")]);
+    }
+    until("all nodes have it", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    until("none has it", async || nodes.records("x").iter().all(String::is_empty)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_gives_up_its_place_keeps_what_it_holds() {
+    let nodes = Nodes::start();
+    let backend = raw(&nodes).await;
+    let wish = request(true);
+    let answer = patiently("an answer", backend.claim(&name("x"), wish.clone())).await.unwrap();
+    assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
+    until("all nodes have it", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
+    patiently("an answer", backend.decline(&name("x"), wish.id)).await.unwrap();
+    assert!(nodes.records("x").iter().all(|record| record.contains(&wish.id.to_string())));
+    patiently("the end", backend.release(&name("x"), wish.id, None)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_may_be_dropped_by_any_thread() {
+    let nodes = Nodes::start();
+    let client = nodes.client().await;
+    let held = patiently("a free lock", client.lock("x").ttl(TTL).acquire()).await.unwrap();
+    std::thread::spawn(move || drop(held)).join().unwrap();
+    nodes.no_keys_left().await;
 }

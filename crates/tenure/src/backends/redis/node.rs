@@ -131,6 +131,9 @@ pub(in crate::backends) struct Node {
     dialect: Dialect,
     /// The highest token this client has been given.
     seen: Arc<AtomicU64>,
+    /// Which node of a fleet this is to be; empty while that is not known.
+    #[cfg(feature = "redlock")]
+    meant: Mutex<Arc<str>>,
     clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
     /// Tells the inbox to subscribe anew.
@@ -166,7 +169,17 @@ impl Node {
         runtime: tokio::runtime::Handle,
     ) -> Arc<Self> {
         let inbox_restart = Arc::default();
-        Arc::new(Self { place, dialect, seen, clock, runtime, inbox_restart, lane: Mutex::default() })
+        Arc::new(Self {
+            place,
+            dialect,
+            seen,
+            #[cfg(feature = "redlock")]
+            meant: Mutex::new("".into()),
+            clock,
+            runtime,
+            inbox_restart,
+            lane: Mutex::default(),
+        })
     }
 
     fn lane(&self) -> MutexGuard<'_, Lane> {
@@ -192,6 +205,15 @@ impl Node {
     ) -> impl Future<Output = Result<Reply>> + Send + use<> {
         let answer = self.submit(work, fresh, false, true);
         async move { answer.await.map_err(Error::from) }
+    }
+
+    /// From now on it answers only if it is this node.
+    #[cfg(feature = "redlock")]
+    pub(in crate::backends) fn mean(&self, node: &str) {
+        let mut meant = self.meant.lock().unwrap_or_else(PoisonError::into_inner);
+        if &**meant != node {
+            *meant = node.into();
+        }
     }
 
     /// For how long the server has owed an answer.
@@ -416,7 +438,9 @@ impl Node {
                 command.arg(u8::from(self.is_alone())).arg(self.seen.load(Ordering::Acquire))
             }
             #[cfg(feature = "redlock")]
-            Dialect::Ballots => command.arg(ops.iter().map(|op| op.ballot).max().unwrap_or(0)),
+            Dialect::Ballots => command
+                .arg(ops.iter().map(|op| op.ballot).max().unwrap_or(0))
+                .arg(&**self.meant.lock().unwrap_or_else(PoisonError::into_inner)),
         };
         for op in ops {
             op.write_args(&mut command);

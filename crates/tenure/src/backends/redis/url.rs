@@ -102,6 +102,12 @@ impl Settings {
         if rest.split_once('?').is_some_and(|(_, options)| options.contains('@')) {
             return Err(invalid("has an @ after a question mark: write @ as %40 and ? as %3F".to_owned()));
         }
+        if scheme.starts_with("redlock") && rest.rsplit_once('@').is_some_and(|(login, _)| login.contains('@')) {
+            // Each host with a login of its own, or so it looks: the part before the last @ would be the password.
+            return Err(invalid(
+                "has more than one @: all nodes have one login, written once at the front, with @ as %40".to_owned(),
+            ));
+        }
         // Whatever a password holds, the last @ ends it.
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -143,10 +149,14 @@ impl Settings {
         if topology == Topology::Fleet {
             check_fleet(&addresses).map_err(&invalid)?;
         }
+        let login = login.map(Login::parse).unwrap_or_default();
+        if login.user.is_some() && login.password.is_none() {
+            return Err(invalid("names a user without a password: write USER:PASSWORD@HOST".to_owned()));
+        }
         let mut settings = Self {
             topology,
             addresses,
-            login: login.map(Login::parse).unwrap_or_default(),
+            login,
             sentinel_login: Login::default(),
             db,
             layout: Layout::Native,
@@ -316,6 +326,11 @@ mod tests {
     }
 
     #[test]
+    fn a_user_needs_a_password() {
+        assert!(Settings::parse("redis://me@a").unwrap_err().to_string().contains("password"));
+    }
+
+    #[test]
     fn bad_urls_are_refused_without_showing_the_password() {
         for bad in [
             "redis:localhost",
@@ -332,6 +347,7 @@ mod tests {
             "redis+sentinel://u:hidden@a,b",
             "redis+cluster://u:hidden@a,b/1",
             "redlock://u:hidden@a,b",
+            "redlock://u:hidden@a,u:hidden@b,u:hidden@c",
             "redlock://u:hidden@a,b,a",
             "redlock://u:hidden@a,b,a:6379",
             "redlock://u:hidden@a,b,c?layout=redisson",

@@ -55,6 +55,8 @@ pub(super) struct Node<N: Ord> {
     /// The highest token it has stored for each name, of late; and a while ago.
     pub(super) last: BTreeMap<N, Token>,
     pub(super) old: BTreeMap<N, Token>,
+    /// Whose the last token of a name is, as long as that claim has not ended.
+    pub(super) claimant: BTreeMap<N, ClaimId>,
     /// At least as high as every token in each of the two.
     pub(super) top: Token,
     pub(super) old_top: Token,
@@ -118,8 +120,10 @@ impl<N: Ord + Clone> Node<N> {
         self.cover(token.unwrap_or_default(), now);
         match (self.holder(name, now), token) {
             (Some(held), _) if held.id != id => Vote::Gone,
-            (Some(held), None) => self.prolong(name, held, ttl, now),
-            (Some(held), Some(token)) if held.token == token => self.prolong(name, held, ttl, now),
+            (Some(held), token) if token.is_none_or(|token| held.token == token) => {
+                self.keep(name);
+                self.prolong(name, held, ttl, now)
+            }
             (None, Some(token)) => match self.store(name, id, token, ttl, now) {
                 Vote::Stored(token) => Vote::Stored(token),
                 _ => Vote::Gone,
@@ -142,10 +146,14 @@ impl<N: Ord + Clone> Node<N> {
         if self.held.get(name).copied().is_some_and(meant) {
             self.held.remove(name);
         }
+        let last = self.last(name);
+        if self.claimant.get(name) == Some(&id) && token.is_none_or(|token| last <= token) {
+            self.remember(name, last, None);
+        }
         if let Some(token) = token
-            && self.allows(name, token, now).is_ok()
+            && self.allows(name, token, None, now).is_ok()
         {
-            self.remember(name, token);
+            self.remember(name, token, None);
         }
         had
     }
@@ -155,6 +163,7 @@ impl<N: Ord + Clone> Node<N> {
         self.floor = self.floor.max(self.old_top);
         self.old = std::mem::take(&mut self.last);
         self.old_top = std::mem::take(&mut self.top);
+        self.claimant.retain(|name, _| self.old.contains_key(name));
     }
 
     /// Whether it takes part, and if not, since when: `nonce` names that time unless it has a name already.
@@ -173,6 +182,7 @@ impl<N: Ord + Clone> Node<N> {
             (self.floor, self.top, self.old_top) = (floor, Token(0), Token(0));
             self.last.clear();
             self.old.clear();
+            self.claimant.clear();
         }
     }
 
@@ -196,13 +206,31 @@ impl<N: Ord + Clone> Node<N> {
         }
     }
 
-    fn remember(&mut self, name: &N, token: Token) {
+    fn remember(&mut self, name: &N, token: Token, id: Option<ClaimId>) {
         self.top = self.top.max(token);
         self.last.insert(name.clone(), token);
+        match id {
+            Some(id) => self.claimant.insert(name.clone(), id),
+            None => self.claimant.remove(name),
+        };
     }
 
-    fn allows(&self, name: &N, token: Token, now: Moment) -> Result<(), Vote> {
+    /// What is in use does not grow old.
+    fn keep(&mut self, name: &N) {
+        if !self.last.contains_key(name)
+            && let Some(token) = self.old.get(name).copied()
+        {
+            self.top = self.top.max(token);
+            self.last.insert(name.clone(), token);
+        }
+    }
+
+    fn allows(&self, name: &N, token: Token, id: Option<ClaimId>, now: Moment) -> Result<(), Vote> {
         let last = self.last(name);
+        // A claim that has run out here and that nobody followed may go on.
+        if token == last && id.is_some() && self.claimant.get(name).copied() == id {
+            return Ok(());
+        }
         if token <= last {
             return Err(Vote::Behind(last));
         }
@@ -214,10 +242,10 @@ impl<N: Ord + Clone> Node<N> {
     }
 
     fn store(&mut self, name: &N, id: ClaimId, token: Token, ttl: Duration, now: Moment) -> Vote {
-        if let Err(vote) = self.allows(name, token, now) {
+        if let Err(vote) = self.allows(name, token, Some(id), now) {
             return vote;
         }
-        self.remember(name, token);
+        self.remember(name, token, Some(id));
         self.ttl_max = self.ttl_max.max(ttl);
         self.held.insert(name.clone(), Held { id, token, ttl, expires: now + ttl });
         Vote::Stored(token)
@@ -333,7 +361,7 @@ pub(super) enum Admission {
 
 /// The longest time from the first request of a round to its verdict: a later one is void. So whoever waits this long
 /// after a node was found blank knows of every claim that this node has helped to grant.
-pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
+pub(super) const ROUND_MAX: Duration = Duration::from_secs(2);
 
 /// Decides about nodes without data. `hellos`: what each node says of itself, none if it does not answer; `seen`: for
 /// how long each has been known blank, under the name it now gives. Both passes over all nodes must have said the same

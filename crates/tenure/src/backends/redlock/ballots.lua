@@ -1,8 +1,10 @@
 -- One node of a fleet. `ballot.rs` has the rule in Rust; a test holds the two together.
 --
 -- KEYS: the node's own hash, two hashes of last tokens, then one record per operation.   ARGV: the highest token that
--- is proposed here, then the operations.   Answer: the node's time in us, then one answer per operation.
+-- is proposed here, the node that is meant, then the operations.   Answer: the node's time in us, then one answer per
+-- operation.
 --
+-- The hashes of last tokens: "TOKEN ID" by record; without the id once that claim has ended.
 -- The node's own hash: node, fleet, size (if it takes part) or blank (names the time since it does not); floor;
 -- young (which of the two hashes is written), since (when it began), top_a and top_b (what is highest in each); ttl.
 -- A record is a string that expires with its claim:
@@ -53,13 +55,18 @@ end
 local highest = tonumber(ARGV[1])
 if member and highest > 0 and highest <= now + AHEAD_MAX then cover(highest) end
 
+-- The last token of a name, and whose it is if that claim has not ended.
 local function last_of(key)
-  return tonumber(call('HGET', young_key, key) or call('HGET', old_key, key) or floor)
+  local last = call('HGET', young_key, key) or call('HGET', old_key, key)
+  if not last then return floor end
+  return tonumber(match(last, '^%d+')), match(last, ' (%x+)$')
 end
 
--- Whether this token may be stored: nothing, or why not.
-local function refusal(key, token)
-  local last = last_of(key)
+-- Whether this token may be stored for this claim: nothing, or why not.
+local function refusal(key, token, id)
+  local last, whose = last_of(key)
+  -- A claim that has run out here and that nobody followed may go on.
+  if token == last and id and whose == id then return end
   if token <= last then return {'l', last} end
   if token > last + 1 and token > now + AHEAD_MAX then return 'a' end
 end
@@ -69,10 +76,19 @@ local function remember(key, token, text)
   call('HSET', young_key, key, text)
 end
 
--- A request with this token that comes later is refused.
-local function bar(key, text)
+-- A request of this claim, up to this token, that comes later is refused.
+local function bar(key, id, text)
+  local last, whose = last_of(key)
   local token = tonumber(text)
-  if not refusal(key, token) then remember(key, token, text) end
+  if whose == id and (not token or last <= token) then remember(key, last, format('%.0f', last)) end
+  if token and not refusal(key, token) then remember(key, token, text) end
+end
+
+-- What is in use does not grow old.
+local function keep(key)
+  if call('HGET', young_key, key) then return end
+  local last = call('HGET', old_key, key)
+  if last then remember(key, tonumber(match(last, '^%d+')), last) end
 end
 
 local function note_ttl(ttl)
@@ -94,14 +110,14 @@ local function wait(key, id, waits, client)
 end
 
 -- Stores a token for a claim, or says why not.
-local function store(key, kind, id, text, ttl, number, client)
+local function store(key, listed, id, text, ttl, number, client)
   local token = tonumber(text)
-  local refused = refusal(key, token)
+  local refused = refusal(key, token, id)
   if refused then return refused end
   note_ttl(tonumber(ttl))
-  remember(key, token, text)
+  remember(key, token, text .. ' ' .. id)
   local mark = '-'
-  if kind then
+  if listed then
     forget_waiter(key, id)
     if call('EXISTS', key .. 'waiters') == 1 then mark = 'w' end
   end
@@ -158,7 +174,9 @@ local function broken(key, id)
   return {'b', sub(rest, 1, length), sub(rest, length + 1)}
 end
 
-local answers, count, arg, key_index = {now}, 1, 2, 3
+-- Another server than the one that is meant has no vote: its address may have been given away.
+local stranger = member and ARGV[2] ~= '' and ARGV[2] ~= member
+local answers, count, arg, key_index = {now}, 1, 3, 3
 while arg <= #ARGV do
   local op, id = ARGV[arg], ARGV[arg + 1]
   key_index = key_index + 1
@@ -172,10 +190,12 @@ while arg <= #ARGV do
       kind, whose = sub(record, 1, 1), sub(record, 2, 17)
     end
   end
+  if stranger and op ~= 'h' and op ~= 'a' then answer = 'x' end
   local mine = kind and kind ~= 'r' and whose == id
 
   if op == 'c' then
-    -- claim: id, token, ttl, whether another was proposed before, number, INBOX OWNER LABEL, since when it waits
+    -- claim: id, token, ttl, whether another was proposed before (1) and it may be listed here as waiting (2), number,
+    -- INBOX OWNER LABEL, since when it waits
     local text, ttl, anew, number, client, waits =
       ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6], ARGV[arg + 7]
     if answer then
@@ -188,7 +208,7 @@ while arg <= #ARGV do
         -- Whoever was told has missed its turn.
         forget_waiter(key, whose)
         local first = hand_on(key, '0', id)
-        if not first or first == id then answer = store(key, kind, id, text, ttl, number, client) or 1 end
+        if not first or first == id then answer = store(key, true, id, text, ttl, number, client) or 1 end
       elseif kind == '-' and waits ~= '' then
         call('SETRANGE', key, 0, 'w')
       end
@@ -199,7 +219,7 @@ while arg <= #ARGV do
     elseif mine and (anew == '0' or match(record, '^%S+ (%d+)') == text) then
       answer = prolong(key, record, ttl, number)
     else
-      answer = store(key, kind, id, text, ttl, number, client) or 1
+      answer = store(key, kind or anew == '2', id, text, ttl, number, client) or 1
     end
     arg = arg + 8
   elseif op == 'r' then
@@ -210,8 +230,9 @@ while arg <= #ARGV do
     elseif not member then
       answer = 'n'
     elseif mine and (text == '' or match(record, '^%S+ (%d+)') == text) then
+      keep(key)
       answer = prolong(key, record, ttl, '0')
-    elseif not kind and text ~= '' and not store(key, kind, id, text, ttl, ARGV[arg + 4], ARGV[arg + 5]) then
+    elseif not kind and text ~= '' and not store(key, false, id, text, ttl, ARGV[arg + 4], ARGV[arg + 5]) then
       -- Missed so far, and nobody had it since.
       answer = {'m', text, ttl, ARGV[arg + 4] == '0' and text or ARGV[arg + 4]}
     else
@@ -219,29 +240,31 @@ while arg <= #ARGV do
     end
     arg = arg + 6
   elseif op == 'd' then
-    -- release: id, token or nothing, number or nothing, whether it waits here ("1") and gives that up, or goes on
-    -- waiting since when, INBOX OWNER LABEL
+    -- release: id, token or nothing, number or nothing, whether it waits here and gives that up ("1"), nothing but that
+    -- ("2"), or goes on waiting since when, INBOX OWNER LABEL
     local text, number, waits = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
     if answer then
       -- not ours to touch
     elseif not member then
       answer = 0
-    elseif mine and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number)
+    elseif mine and waits ~= '2' and (number == '' or match(record, '^%S+ %d+ %d+ (%d+)') == number)
       -- a later attempt of the same claim is not this one's to end
       and (text == '' or tonumber(match(record, '^%S+ (%d+)')) <= tonumber(text)) then
-      if text ~= '' and match(record, '^%S+ (%d+)') ~= text then bar(key, text) end
-      if waits ~= '' and waits ~= '1' then
+      bar(key, id, text)
+      if waits == '1' then
+        forget_waiter(key, id)
+      elseif waits ~= '' then
         wait(key, id, waits, ARGV[arg + 5])
         kind = 'w'
       end
       free(key, kind, record)
       answer = 1
     else
-      if waits == '1' then
+      if waits == '1' or waits == '2' then
         forget_waiter(key, id)
         if kind == 'r' and whose == id then free(key, kind, record) end
       end
-      if text ~= '' and not mine then bar(key, text) end
+      if waits ~= '2' and not mine then bar(key, id, text) end
       answer = broken(key, id)
     end
     arg = arg + 6
@@ -255,6 +278,7 @@ while arg <= #ARGV do
       local left, why = call('PTTL', key), ARGV[arg + 2]
       local _, _, number, client = match(record, RECORD)
       call('SET', key .. 'broken:' .. id, why, 'PX', left > 1000 and left or 1000)
+      bar(key, id, '')
       call('PUBLISH', match(client, '^%S+'), 'b ' .. id .. ' ' .. number .. ' ' .. why)
       free(key, kind, record)
       answer = 1

@@ -146,7 +146,7 @@ impl Check {
             touched: 0,
             waits: false,
         };
-        let proposal = Proposal { name: &name, request: &request, mine: &mine, anew, waits: None };
+        let proposal = Proposal { name: &name, request: &request, mine: &mine, anew, listed: false, waits: None };
         let value = self.ask(wire::claim(Layout::Native, &proposal)).await;
         let rule = self.rule.claim(&name.to_string(), id, token, ttl, anew, self.now);
         self.log.push(format!("claim {name} {id} {token:?} {ttl:?} anew {anew}: {rule:?}"));
@@ -264,10 +264,14 @@ impl Check {
             if !same {
                 return Err(format!("{name}: the script has {script:?}, the rule {rule:?}"));
             }
-            let at = |values: &Value| if let Value::Array(items) = values { number(&items[index]) } else { None };
+            let at = |values: &Value| {
+                let Value::Array(items) = values else { return None };
+                let (token, id) = text(&items[index])?.split_once(' ').unwrap_or((text(&items[index])?, ""));
+                Some((token.parse::<u64>().ok()?, id.parse::<ClaimId>().ok()))
+            };
             let script = at(&of_late).or(at(&before));
-            let rule =
-                self.rule.last.get(name.as_str()).or_else(|| self.rule.old.get(name.as_str())).map(|token| token.0);
+            let last = self.rule.last.get(name.as_str()).or_else(|| self.rule.old.get(name.as_str()));
+            let rule = last.map(|token| (token.0, self.rule.claimant.get(name.as_str()).copied()));
             if script != rule {
                 return Err(format!("{name}: the script has stored {script:?}, the rule {rule:?}"));
             }

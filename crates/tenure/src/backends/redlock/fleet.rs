@@ -42,6 +42,8 @@ const DEBT_AGE_MAX: Duration = Duration::from_secs(600);
 const DEBT_AGAIN: Duration = Duration::from_millis(500);
 /// How long the end of a claim may go unanswered before it becomes a debt.
 const ENDING_MAX: Duration = Duration::from_secs(1);
+/// An answer that took longer is not good for reading a clock.
+const LATE: Duration = Duration::from_secs(1);
 /// How much (in us) a clock must look earlier than it was known before that is believed, and how much later.
 const CLOCK_MOVED: i64 = 5_000;
 const CLOCK_FINE: i64 = 20;
@@ -209,7 +211,12 @@ impl Fleet {
 
     /// What `work` comes to, if that is before `limit`. What is there already counts.
     pub(super) async fn before<T>(&self, limit: Moment, work: impl Future<Output = T>) -> Option<T> {
-        timeout(limit.since(self.clock.now()), work).await.ok()
+        // Guards may be dropped, and futures polled, by threads that are not the runtime's.
+        let timed = {
+            let _runtime = self.runtime.enter();
+            timeout(limit.since(self.clock.now()), work)
+        };
+        timed.await.ok()
     }
 
     /// Sends work to a node; nothing if it is not to be asked. It is on its way when this returns.
@@ -228,12 +235,16 @@ impl Fleet {
             self.put_down(index, format!("has not answered for {} ms", silent.as_millis()).into());
             return None;
         }
+        let sent = self.clock.now();
         let call = member.node.call_and_keep(work, fresh);
         let fleet = self.clone();
         Some(async move {
             match call.await {
                 Ok(reply) => {
-                    fleet.heard(index, reply.now);
+                    // One that was read late says little of the clock.
+                    if fleet.clock.now().since(sent) < LATE {
+                        fleet.heard(index, reply.now);
+                    }
                     Ok(reply.values)
                 }
                 Err(error) => {
@@ -252,10 +263,10 @@ impl Fleet {
         if theirs == Moment(0) {
             return;
         }
-        let offset = signed(theirs.as_micros()) - signed(self.clock.now().as_micros());
+        let offset = signed(theirs.as_micros()).saturating_sub(signed(self.clock.now().as_micros()));
         let known = self.members[index].offset.load(Ordering::Acquire);
         // The answer's way makes it look late: the least late one is the best.
-        if known == UNKNOWN || offset > known + CLOCK_FINE || offset < known - CLOCK_MOVED {
+        if known == UNKNOWN || offset > known.saturating_add(CLOCK_FINE) || offset < known.saturating_sub(CLOCK_MOVED) {
             self.members[index].offset.store(offset, Ordering::Release);
             self.reset_median();
         }
@@ -263,7 +274,7 @@ impl Fleet {
 
     /// How far a node's clock is ahead of the others, if so far that it must not count.
     pub(super) fn far_ahead(&self, index: usize) -> Option<Duration> {
-        let ahead = self.members[index].offset()? - self.median.load(Ordering::Acquire);
+        let ahead = self.members[index].offset()?.saturating_sub(self.median.load(Ordering::Acquire));
         let ahead = Duration::from_micros(u64::try_from(ahead).ok()?);
         (ahead > ballot::AHEAD_MAX).then_some(ahead)
     }
@@ -282,6 +293,11 @@ impl Fleet {
             drop(state);
             self.bell.notify_one();
         }
+    }
+
+    /// Another server answers at a node's address.
+    pub(super) fn found_stranger(&self, index: usize) {
+        self.put_down(index, wire::STRANGER.into());
     }
 
     /// A node answered that it has no data.
@@ -305,6 +321,12 @@ impl Fleet {
         let (needed, all) = (self.quorum(), self.members.len());
         let message = format!("no quorum: {needed} of {all} nodes are needed; {}", reasons.join("; "));
         Error::new(ErrorKind::Quorum, message).with_certainty(certainty)
+    }
+
+    /// The nodes that are asked now, a bit each.
+    pub(super) fn reach(&self) -> u32 {
+        let up = self.members.iter().enumerate().filter(|(_, member)| member.is_up());
+        up.fold(0, |nodes, (index, _)| nodes | 1 << index)
     }
 
     /// All nodes, a bit each.
@@ -344,6 +366,13 @@ impl Fleet {
     fn owe(&self, index: usize, ending: Ending) {
         let now = self.clock.now();
         let mut debts = lock(&self.members[index].debts);
+        let same = |debt: &Debt| {
+            (debt.ending.id, debt.ending.token, debt.ending.number) == (ending.id, ending.token, ending.number)
+        };
+        // Ends are repeated: the latest are the likeliest to come again.
+        if debts.iter().rev().take(64).any(same) {
+            return;
+        }
         if debts.len() >= DEBTS_MAX {
             debts.pop_front();
         }
@@ -352,26 +381,47 @@ impl Fleet {
         self.bell.notify_one();
     }
 
-    /// Ends what a node that is back may have of old claims.
-    async fn pay(self: &Arc<Self>, index: usize) {
+    /// Ends what a node that is back may have of old claims. Whether there is more to do.
+    async fn pay(self: &Arc<Self>, index: usize) -> bool {
         let now = self.clock.now();
-        let (due, later): (VecDeque<Debt>, VecDeque<Debt>) = {
+        let due: Vec<Debt> = {
             let mut debts = lock(&self.members[index].debts);
-            std::mem::take(&mut *debts).into_iter().partition(|debt| debt.due <= now)
+            let (due, later): (VecDeque<Debt>, VecDeque<Debt>) =
+                std::mem::take(&mut *debts).into_iter().partition(|debt| debt.due <= now);
+            *debts = later;
+            due.into()
         };
-        lock(&self.members[index].debts).extend(later);
-        for mut debt in due {
-            let paid = match self.ask(index, wire::release(self.layout(), &debt.ending), false) {
-                Some(call) => matches!(timeout(ENDING_MAX, call).await, Ok(Ok(_))),
-                None => false,
-            };
+        let work = due.iter().map(|debt| wire::release(self.layout(), &debt.ending));
+        let paid: Vec<bool> = match wire::together(work) {
+            Ok(whole) => {
+                let answer = self.ask(index, whole, false);
+                let paid = match answer {
+                    Some(call) => matches!(timeout(ENDING_MAX, call).await, Ok(Ok(_))),
+                    None => false,
+                };
+                vec![paid; due.len()]
+            }
+            Err(each) => {
+                let calls = each.into_iter().map(|work| self.ask(index, work, false));
+                let calls = calls.map(|call| async {
+                    match call {
+                        Some(call) => matches!(timeout(ENDING_MAX, call).await, Ok(Ok(_))),
+                        None => false,
+                    }
+                });
+                join_all(calls).await
+            }
+        };
+        let mut debts = lock(&self.members[index].debts);
+        for (mut debt, paid) in due.into_iter().zip(paid) {
             if debt.again && paid || now.since(debt.since) > DEBT_AGE_MAX {
                 continue;
             }
             debt.again |= paid;
             debt.due = now + DEBT_AGAIN;
-            lock(&self.members[index].debts).push_back(debt);
+            debts.push_back(debt);
         }
+        !debts.is_empty()
     }
 
     /// Asks all nodes whether they take part, and lets those in that may.
@@ -496,6 +546,7 @@ impl Fleet {
                 } else if greeting.fleet != fleet {
                     State::Down("belongs to another fleet".into())
                 } else {
+                    member.node.mean(&greeting.node);
                     State::Up
                 }
             }
@@ -542,7 +593,7 @@ impl Fleet {
                 if same {
                     // What all call it that make it at the same time.
                     let name = |hello: &Option<Hello>| hello.and_then(|hello| hello.blank).unwrap_or_default();
-                    let fleet = hellos.iter().map(name).fold(0_u64, |sum, name| sum.rotate_left(7) ^ name).max(1);
+                    let fleet = hellos.iter().map(name).fold(0_u64, |sum, name| sum ^ name).max(1);
                     // A node whose clock is ahead would be of no use until the others' have caught up.
                     let floor = Some(Token(self.time()));
                     join_all((0..self.members.len()).map(|index| self.let_in(index, hellos, floor, fleet))).await;
@@ -570,7 +621,8 @@ pub(super) fn node_timeout(settings: &Settings, ttl: Duration) -> Duration {
     settings.node_timeout.unwrap_or(usual)
 }
 
-pub(super) const BLANK: &str = "has lost its data, or is new: it takes part again when the longest ttl has passed";
+pub(super) const BLANK: &str = "has lost its data, or is new: it takes part once a client that stays has seen it for the longest ttl, if enough \
+     others have theirs (tenure doctor says more)";
 
 fn silent() -> Error {
     Error::new(ErrorKind::Unavailable, "does not answer").with_certainty(Certainty::Unknown)
@@ -587,13 +639,9 @@ async fn keep(fleet: Weak<Fleet>) {
         {
             tracing::debug!(%error, "the fleet cannot be looked at");
         }
-        let mut owed = false;
-        for (index, member) in fleet.members.iter().enumerate() {
-            if member.is_up() && !lock(&member.debts).is_empty() {
-                fleet.pay(index).await;
-                owed |= !lock(&member.debts).is_empty();
-            }
-        }
+        let owing = |member: &Member| member.is_up() && !lock(&member.debts).is_empty();
+        let owing = (0..fleet.members.len()).filter(|index| owing(&fleet.members[*index]));
+        let owed = join_all(owing.map(|index| fleet.pay(index))).await.into_iter().any(|more| more);
         let up = fleet.up();
         pause = if up == before { (pause * 2).min(LOOK_MAX) } else { LOOK_MIN };
         let rest = if up < fleet.members.len() {

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use futures_util::future::ready;
+use futures_util::future::{join_all, ready};
 use tokio::task::JoinHandle;
 
 use self::ballot::Verdict;
@@ -60,6 +60,8 @@ const ROUNDS_MAX: u32 = 8;
 const REFUSED_FOR: u64 = 60_000_000;
 /// How far (in us) a client's tokens may run ahead of the nodes' clocks by being one more than the one before.
 const LEAD_MAX: u64 = 5_000_000;
+/// How often all claims are asked for because a node was away.
+const RESUBSCRIBED_EVERY: Duration = Duration::from_secs(1);
 /// How many messages that belong together are remembered, and for how long.
 const HEARD_MAX: usize = 1024;
 const HEARD_FOR: Duration = Duration::from_millis(100);
@@ -167,11 +169,22 @@ impl Backend for RedlockBackend {
         let needed = self.inner.fleet.quorum();
         let clock = self.inner.fleet.clock.clone();
         let heard = Mutex::new(HashMap::new());
+        let resubscribed = AtomicU64::new(0);
         self.inner.ear.listen(Arc::new(move |event| {
             let what = match &event {
                 Event::TryNow { id, after, .. } => (*id, *after),
                 Event::Ended { id, .. } => (*id, Token(u64::MAX)),
-                _ => return listener(event),
+                Event::Resubscribed => {
+                    // One node that comes and goes must not have everything asked for again and again.
+                    let now = clock.now();
+                    let before = Moment(resubscribed.load(Ordering::Acquire));
+                    if before == Moment(0) || now.since(before) >= RESUBSCRIBED_EVERY {
+                        resubscribed.store(now.as_micros(), Ordering::Release);
+                        listener(event);
+                    }
+                    return;
+                }
+                Event::Granted { .. } => return listener(event),
             };
             if is_common(&heard, what, needed, clock.now()) {
                 listener(event);
@@ -192,21 +205,18 @@ impl Backend for RedlockBackend {
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let counted_from = self.inner.fleet.clock.now();
         let inner = self.inner.clone();
+        let reach = inner.fleet.reach();
         let mine: Vec<Option<Mine>> = {
-            let claims = lock(&inner.claims);
-            batch.iter().map(|claim| claims.get(&claim.id).cloned()).collect()
-        };
-        let ids: Vec<ClaimId> = batch.iter().map(|claim| claim.id).collect();
-        let (asked, answers) = round::renew(&inner.fleet, batch.into_iter().zip(mine).collect(), fresh);
-        {
-            // It may reach nodes that missed the claim.
             let mut claims = lock(&inner.claims);
-            for id in ids {
-                if let Some(mine) = claims.get_mut(&id) {
-                    mine.touched |= asked;
-                }
-            }
-        }
+            let mine = |claim: &RenewRequest| {
+                let mine = claims.get_mut(&claim.id)?;
+                // It may reach nodes that missed the claim.
+                mine.touched |= reach;
+                Some(mine.clone())
+            };
+            batch.iter().map(mine).collect()
+        };
+        let answers = round::renew(&inner.fleet, batch.into_iter().zip(mine).collect(), fresh);
         Box::pin(async move {
             let value = answers.await.into_iter().map(|answer| inner.take_note(answer)).collect();
             Ok(Answer { value, counted_from })
@@ -231,6 +241,18 @@ impl Backend for RedlockBackend {
         let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.highest), number, place };
         let touched = mine.map_or_else(|| inner.fleet.everywhere(), |mine| mine.touched);
         Box::pin(round::end(&inner.fleet, ending, touched))
+    }
+
+    fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
+        let fleet = self.inner.fleet.clone();
+        lock(&self.inner.refused).remove(&id);
+        let ending = Ending { name: name.clone(), id, token: None, number: None, place: InLine::OnlyLeaves };
+        let work = || wire::release(fleet.layout(), &ending);
+        let calls: Vec<_> = (0..fleet.members.len()).filter_map(|index| fleet.ask(index, work(), false)).collect();
+        Box::pin(async move {
+            join_all(calls).await;
+            Ok(())
+        })
     }
 
     fn next_block(&self, name: &Name, _: ClaimId, _: Token, _: ClaimRequest) -> Call<Answer<Block>> {
@@ -332,7 +354,7 @@ impl Attempt {
         let mine = known.unwrap_or_else(|| {
             let token = inner.next_token(before.map_or(Token(0), |before| before.highest));
             let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
-            Mine { token, highest: token, attempt, client, touched: 0, waits: waits.is_some() }
+            Mine { token, highest: token, attempt, client, touched: 0, waits: before.is_some() }
         });
         let mut this = Self { inner, name, request, mine, waits, round: None, owed: false };
         this.propose(anew);
@@ -341,7 +363,8 @@ impl Attempt {
 
     fn propose(&mut self, anew: bool) {
         let fleet = &self.inner.fleet;
-        let proposal = Proposal { name: &self.name, request: &self.request, mine: &self.mine, anew, waits: self.waits };
+        let (name, request, mine, waits) = (&self.name, &self.request, &self.mine, self.waits);
+        let proposal = Proposal { name, request, mine, anew, listed: anew && mine.waits, waits };
         let round = Round::start(fleet, self.request.ttl, |_| wire::claim(fleet.layout(), &proposal));
         self.mine.touched |= round.asked();
         self.owed = true;
@@ -357,6 +380,7 @@ impl Attempt {
             match outcome.verdict {
                 Verdict::Won(token) => {
                     let standing = outcome.standing(token).unwrap_or_else(|| fresh(token, ttl, number));
+                    self.mine.waits |= self.waits.is_some() && outcome.busy() != 0;
                     return Ok(Answer { value: Claimed::Stands(self.won(token, standing)), counted_from });
                 }
                 Verdict::Busy => {
@@ -372,6 +396,7 @@ impl Attempt {
                 Verdict::Above(last) => {
                     self.mine.token = self.inner.next_token(last.max(self.mine.highest));
                     self.mine.highest = self.mine.token;
+                    self.mine.waits |= self.waits.is_some() && outcome.busy() != 0;
                     self.propose(true);
                 }
                 Verdict::Gone | Verdict::NoQuorum => {
@@ -448,8 +473,8 @@ impl Inner {
         let time = self.fleet.time();
         let next = |proposed: u64| {
             // Not after clocks were set back: nodes would not follow.
-            let own = if proposed < time.saturating_add(LEAD_MAX) { proposed + 1 } else { 0 };
-            time.max(above.0 + 1).max(own)
+            let own = if proposed < time.saturating_add(LEAD_MAX) { proposed.saturating_add(1) } else { 0 };
+            time.max(above.0.saturating_add(1)).max(own)
         };
         let before = self.proposed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |proposed| Some(next(proposed)));
         Token(next(before.unwrap_or_default()))
@@ -458,7 +483,14 @@ impl Inner {
     /// Forgets a claim that is gone.
     fn take_note(&self, (claim, mine, renewed): (RenewRequest, Option<Mine>, Renewed)) -> Renewed {
         if matches!(renewed, Renewed::Gone | Renewed::Broken { .. }) {
-            lock(&self.claims).remove(&claim.id);
+            let mut claims = lock(&self.claims);
+            let same = |own: &Mine, mine: &Mine| (own.token, own.attempt) == (mine.token, mine.attempt);
+            if let (Some(own), Some(mine)) = (claims.get(&claim.id), &mine)
+                && same(own, mine)
+            {
+                claims.remove(&claim.id);
+            }
+            drop(claims);
             // The few nodes that still have it must not keep it. One that is not ours is not ours to end.
             if let Some(mine) = mine {
                 let (name, id, place) = (claim.name, claim.id, mine.place());

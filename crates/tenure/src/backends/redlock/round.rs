@@ -21,6 +21,8 @@ use crate::token::Token;
 
 /// How long a renewal is waited for at most: well before its round is void.
 const RENEWAL_MAX: Duration = Duration::from_millis(900);
+/// How long a round lasts at most: well before it is void.
+const BUDGET_MAX: Duration = Duration::from_millis(1500);
 /// How long the end of a claim is waited for.
 const END_MAX: Duration = Duration::from_millis(500);
 
@@ -32,6 +34,8 @@ pub(super) struct Round {
     begun: Moment,
     limit: Moment,
     patience: Duration,
+    /// How long it may last while nodes are busy answering.
+    budget: Duration,
     calls: FuturesUnordered<Asked>,
     asked: u32,
 }
@@ -48,7 +52,9 @@ pub(super) struct Outcome {
 impl Round {
     /// Asks all nodes that are to be asked. The requests are on their way when this returns.
     pub(super) fn start(fleet: &Arc<Fleet>, ttl: Duration, work: impl Fn(usize) -> Work) -> Self {
-        Self::start_each(fleet, fleet.node_timeout(ttl), |index| {
+        // Over before whoever asked gives up: two tries of one claim must not meet.
+        let budget = (ttl / 6).clamp(Duration::from_millis(100), BUDGET_MAX);
+        Self::start_each(fleet, fleet.node_timeout(ttl).min(budget), budget, |index| {
             let call = fleet.ask(index, work(index), false)?;
             Some(Box::pin(async move {
                 let answer = call.await.map(|values| values.into_iter().next().unwrap_or(Value::Nil));
@@ -57,7 +63,12 @@ impl Round {
         })
     }
 
-    fn start_each(fleet: &Arc<Fleet>, patience: Duration, ask: impl Fn(usize) -> Option<Asked>) -> Self {
+    fn start_each(
+        fleet: &Arc<Fleet>,
+        patience: Duration,
+        budget: Duration,
+        ask: impl Fn(usize) -> Option<Asked>,
+    ) -> Self {
         let begun = fleet.clock.now();
         let limit = begun + patience;
         let calls = FuturesUnordered::new();
@@ -68,7 +79,7 @@ impl Round {
                 calls.push(call);
             }
         }
-        Self { fleet: fleet.clone(), begun, limit, patience, calls, asked }
+        Self { fleet: fleet.clone(), begun, limit, patience, budget, calls, asked }
     }
 
     /// A clock reading from before anything was sent.
@@ -132,12 +143,15 @@ impl Round {
         let answering = |index: usize| self.fleet.members[index].node.silent_for() < self.patience;
         let worth = (0..self.fleet.members.len()).filter(open).any(answering);
         self.limit = now + (self.patience / 4).max(Duration::from_millis(1));
-        worth && now.since(self.begun) + self.patience < ROUND_MAX
+        worth && now.since(self.begun) + self.patience < self.budget
     }
 
     /// What a node says, unless it must not count.
     fn judge(&self, index: usize, value: &Value, fresh: impl FnOnce() -> Standing) -> Result<Said, String> {
         let fleet = &self.fleet;
+        if wire::is_stranger(value) {
+            fleet.found_stranger(index);
+        }
         let said = wire::said(fleet.layout(), value, fresh).map_err(|error| error.to_string())?;
         if fleet.layout() != Layout::Plain
             && let Some(ahead) = fleet.far_ahead(index)
@@ -150,7 +164,9 @@ impl Round {
                 Err(BLANK.to_owned())
             }
             Vote::Ahead => Err("its clock is behind the others by more than 10 s".to_owned()),
-            Vote::Behind(last) if last.0 > fleet.time().saturating_add(crate::clock::micros(ballot::AHEAD_MAX)) => {
+            Vote::Behind(last) | Vote::Stored(last)
+                if last.0 > fleet.time().saturating_add(crate::clock::micros(ballot::AHEAD_MAX)) =>
+            {
                 Err(format!("has seen a token of this name far in the future ({})", last.0))
             }
             _ => Ok(said),
@@ -247,19 +263,19 @@ impl Outcome {
     }
 }
 
-/// Renews claims on all nodes: which are asked, and one answer for each claim.
+/// Renews claims on all nodes; one answer for each.
 pub(super) fn renew(
     fleet: &Arc<Fleet>,
     batch: Vec<(RenewRequest, Option<Mine>)>,
     fresh: bool,
-) -> (u32, impl Future<Output = Vec<(RenewRequest, Option<Mine>, Renewed)>> + Send + use<>) {
+) -> impl Future<Output = Vec<(RenewRequest, Option<Mine>, Renewed)>> + Send + use<> {
     let ttl = batch.iter().map(|(claim, _)| claim.ttl).max().unwrap_or_default();
     // None is asked for by those who leave it as it is.
     let ttl = if ttl.is_zero() { crate::TTL_DEFAULT } else { ttl };
     let layout = fleet.layout();
     // Nobody waits for a renewal: it has until it is repeated.
     let patience = fleet.node_timeout(ttl).max(ttl / 9).min(RENEWAL_MAX);
-    let round = Round::start_each(fleet, patience, |index| {
+    let round = Round::start_each(fleet, patience, BUDGET_MAX, |index| {
         if layout == Layout::Plain {
             let one = |(claim, _): &(RenewRequest, Option<Mine>)| {
                 fleet.ask(index, foreign::renew(layout, &claim.name, claim.id, claim.ttl), fresh)
@@ -279,8 +295,8 @@ pub(super) fn renew(
             }
         }))
     });
-    let (asked, fleet) = (round.asked(), fleet.clone());
-    let answers = async move {
+    let fleet = fleet.clone();
+    async move {
         let nothing = |_| Standing { number: 0, ttl: Duration::ZERO, state: Ok(wire::granted(Token(0))) };
         let outcomes = round.verdicts(batch.len(), nothing).await;
         let answered = batch.into_iter().zip(outcomes);
@@ -290,8 +306,7 @@ pub(super) fn renew(
                 (claim, mine, renewed)
             })
             .collect()
-    };
-    (asked, answers)
+    }
 }
 
 /// The end of a claim under way on the nodes that may have it. What is not answered when it is dropped is seen to.

@@ -21,6 +21,8 @@ use crate::owner::{ClaimId, Owner};
 
 /// How long a node may take to show what it has.
 const SHOW_MAX: Duration = Duration::from_millis(500);
+/// How long going through the keys of a node may take.
+const SCAN_MAX: Duration = Duration::from_secs(4);
 /// How many names are looked at in one breath.
 const LOOK_AT_ONCE: usize = 64;
 
@@ -65,7 +67,8 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
     }
     let (mut holders, mut waiting) = (Vec::new(), BTreeMap::new());
     for value in &values {
-        let shown = wire::shown(value)?;
+        // A key that is not ours, on one node, hides nothing.
+        let Ok(shown) = wire::shown(value) else { continue };
         holders.extend(shown.holder);
         for (id, owner, label, since) in shown.waiters {
             waiting.entry(id).or_insert((since, id, owner, label));
@@ -165,11 +168,25 @@ async fn names(
     pages
         .next(prefix, after, count, async |found| {
             let (mut answered, mut why) = (0, Vec::new());
-            for (index, member) in fleet.members.iter().enumerate().filter(|(_, member)| member.is_up()) {
-                let name_of = |key: &[u8]| if plain { scan::bare_name(key) } else { wire::name_of(key) };
-                match scan::keys(&member.node, &pattern, kind, |key| found.take(name_of(key))).await {
-                    Ok(()) => answered += 1,
-                    Err(error) => why.push((index, error.to_string())),
+            let name_of = |key: &[u8]| if plain { scan::bare_name(key) } else { wire::name_of(key) };
+            let members = fleet.members.iter().enumerate().filter(|(_, member)| member.is_up());
+            let scans = members.map(|(index, member)| {
+                let pattern = &pattern;
+                async move {
+                    let mut names = Vec::new();
+                    let keys = scan::keys(&member.node, pattern, kind, |key| names.extend(name_of(key)));
+                    let scanned =
+                        timeout(SCAN_MAX, keys).await.map_err(|_| format!("did not answer within {SCAN_MAX:?}"));
+                    (index, scanned.and_then(|scanned| scanned.map_err(|error| error.to_string())).map(|()| names))
+                }
+            });
+            for (index, scanned) in join_all(scans).await {
+                match scanned {
+                    Ok(names) => {
+                        answered += 1;
+                        names.into_iter().for_each(|name| found.take(Some(name)));
+                    }
+                    Err(error) => why.push((index, error)),
                 }
             }
             if answered < fleet.members.len() - fleet.quorum() + 1 {
@@ -209,7 +226,8 @@ pub(super) async fn break_holders(
     }
     let mut holders = Vec::new();
     for value in &values {
-        holders.extend(wire::shown(value)?.holder.filter(|holder| meant(&holder.owner)));
+        let shown = wire::shown(value).ok().and_then(|shown| shown.holder);
+        holders.extend(shown.filter(|holder| meant(&holder.owner)));
     }
     for ((id, _), nodes) in by_claim(holders) {
         let answers = ask_all(fleet, || wire::break_claim(name, id, by, reason)).await?;

@@ -14,7 +14,7 @@ use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::Layout;
 use crate::backends::redis::wire::{self, Op, failed, number, odd, place, tagged, text};
 use crate::clock::Moment;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Grant;
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
@@ -22,6 +22,14 @@ use crate::token::Token;
 
 /// How the records of a name begin.
 pub(super) const KEY_PREFIX: &str = "tenure:redlock:{:";
+
+/// What is wrong with a node that is not the one that was there before.
+pub(super) const STRANGER: &str = "is another server than before";
+
+/// Whether a node says that it is not the one that was meant.
+pub(super) fn is_stranger(value: &Value) -> bool {
+    text(value) == Some("x")
+}
 
 fn on(name: &Name) -> Op {
     Op::on(format!("{KEY_PREFIX}{name}{}", '}'))
@@ -79,12 +87,14 @@ pub(super) struct Proposal<'a> {
     pub(super) request: &'a ClaimRequest,
     pub(super) mine: &'a Mine,
     pub(super) anew: bool,
+    /// Whether nodes may have it among those that wait.
+    pub(super) listed: bool,
     /// Since when it waits, on the nodes' clock; none if it does not.
     pub(super) waits: Option<u64>,
 }
 
 pub(super) fn claim(layout: Layout, proposal: &Proposal<'_>) -> Work {
-    let Proposal { name, request, mine, anew, waits } = proposal;
+    let Proposal { name, request, mine, anew, listed, waits } = proposal;
     if layout == Layout::Plain {
         return foreign::claim_numbered(name, request, mine.number());
     }
@@ -93,7 +103,7 @@ pub(super) fn claim(layout: Layout, proposal: &Proposal<'_>) -> Work {
         .with(request.id)
         .with(mine.token.0)
         .with(millis(request.ttl))
-        .with(u8::from(*anew))
+        .with(if *listed { 2 } else { u8::from(*anew) })
         .with(mine.attempt)
         .with(&mine.client)
         .with(or_nothing(*waits));
@@ -129,6 +139,8 @@ pub(super) enum InLine {
     None,
     /// It gives it up.
     Leaves,
+    /// It gives it up, and nothing else: should the claim hold, it goes on.
+    OnlyLeaves,
     /// It goes on waiting: since when, and INBOX OWNER LABEL.
     Stays(u64, Arc<str>),
 }
@@ -152,10 +164,21 @@ pub(super) fn release(layout: Layout, ending: &Ending) -> Work {
     op = match place {
         InLine::None => op.with("").with(""),
         InLine::Leaves => op.with('1').with(""),
+        InLine::OnlyLeaves => op.with('2').with(""),
         InLine::Stays(since, client) => op.with(since).with(client),
     };
     op.ballot = token.map_or(0, |token| token.0);
     Work::Ops(vec![op])
+}
+
+/// Several pieces of work as one call, if they can be.
+pub(super) fn together(works: impl Iterator<Item = Work>) -> Result<Work, Vec<Work>> {
+    let works: Vec<Work> = works.collect();
+    if works.iter().any(|work| !matches!(work, Work::Ops(_))) {
+        return Err(works);
+    }
+    let ops = works.into_iter().flat_map(|work| if let Work::Ops(ops) = work { ops } else { Vec::new() });
+    Ok(Work::Ops(ops.collect()))
 }
 
 pub(super) fn break_claim(name: &Name, id: ClaimId, by: &str, reason: &str) -> Work {
@@ -225,6 +248,7 @@ pub(super) fn said(layout: Layout, value: &Value, fresh: impl FnOnce() -> Standi
             (Value::Int(0), _) => Some(Said::Vote(Vote::Gone)),
             (_, Some("a")) => Some(Said::Vote(Vote::Ahead)),
             (_, Some("n")) => Some(Said::Vote(Vote::Blank)),
+            (_, Some("x")) => return Err(Error::new(ErrorKind::Unavailable, STRANGER)),
             _ => None,
         },
     };

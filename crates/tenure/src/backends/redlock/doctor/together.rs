@@ -155,7 +155,9 @@ pub(super) fn blanks(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
                     seconds(hellos.iter().flatten().map(|hello| hello.ttl_max).max().unwrap_or_default())
                 ),
                 format!(
-                    "any client that stays connected for {} lets it in: tenure run admit --on '{}' -- sleep {}",
+                    "if this is the node it always was, emptied, any client that stays connected for {} lets it in: tenure \
+                     run admit --on '{}' -- sleep {}; a new server in place of another needs a new fleet (docs/backends/redlock.md, \
+                     Keys)",
                     seconds(*wait),
                     nodes.settings.shown,
                     (*wait).max(TTL_DEFAULT).as_secs() + 5
@@ -174,8 +176,8 @@ pub(super) fn blanks(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
                 ),
                 format!(
                     "bring back nodes that have data; or give up what was granted: stop all clients, wait for the longest \
-                     ttl, make every node new: {}",
-                    forget(nodes, &address)
+                     ttl, make every node new, those with data too: {}",
+                    nodes.all.iter().map(|node| forget(nodes, &node.address)).collect::<Vec<_>>().join("; ")
                 ),
             ),
         }
