@@ -156,7 +156,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the store has not answered within 10 s; once it has answered, outages
+    /// [`ErrorKind::Unavailable`] (of a fleet: [`ErrorKind::Quorum`]) if the store has not answered within 10 s; once it has answered, outages
     /// are ridden out. [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
     ///
     /// # Cancel safety
