@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::token::Token;
 
 /// One step of time. A round may last one of them, not two.
-pub(super) const TICK: Duration = Duration::from_millis(600);
+pub(super) const TICK: Duration = Duration::from_millis(1200);
 
 /// Where the nodes' clocks begin, so that they can be set back.
 const CLOCK_START: i64 = 20;
