@@ -118,7 +118,7 @@ mod tests {
         let waited = timeout(HOUR / 60, async {
             assert_eq!(signals.allow(Duration::from_millis(1), pending::<()>()).await, None);
             assert_eq!(signals.allow(HOUR, async { 7 }).await, Some(7));
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
             assert_eq!(signals.allow(HOUR, pending::<()>()).await, None);
         });
         assert!(waited.await.is_ok());
