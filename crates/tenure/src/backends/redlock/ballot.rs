@@ -112,8 +112,16 @@ impl<N: Ord + Clone> Node<N> {
         }
     }
 
-    /// Renews a claim; with its token, also where the node missed it so far: by the rule of the grant.
-    pub(super) fn renew(&mut self, name: &N, id: ClaimId, token: Option<Token>, ttl: Duration, now: Moment) -> Vote {
+    /// Renews a claim; to `restore` it, also where the node missed it so far or it ran out: by the rule of the grant.
+    pub(super) fn renew(
+        &mut self,
+        name: &N,
+        id: ClaimId,
+        token: Option<Token>,
+        ttl: Duration,
+        restore: bool,
+        now: Moment,
+    ) -> Vote {
         if !self.member {
             return Vote::Blank;
         }
@@ -124,7 +132,7 @@ impl<N: Ord + Clone> Node<N> {
                 self.keep(name);
                 self.prolong(name, held, ttl, now)
             }
-            (None, Some(token)) => match self.store(name, id, token, ttl, now) {
+            (None, Some(token)) if restore => match self.store(name, id, token, ttl, now) {
                 Vote::Stored(token) => Vote::Stored(token),
                 _ => Vote::Gone,
             },

@@ -223,7 +223,7 @@ while arg <= #ARGV do
     end
     arg = arg + 8
   elseif op == 'r' then
-    -- renewal: id, token or nothing, ttl, number, INBOX OWNER LABEL
+    -- renewal: id, token or nothing, ttl, number, INBOX OWNER LABEL (or nothing, if it is not to be put back)
     local text, ttl = ARGV[arg + 2], ARGV[arg + 3]
     if answer then
       -- not ours to touch
@@ -232,7 +232,7 @@ while arg <= #ARGV do
     elseif mine and (text == '' or match(record, '^%S+ (%d+)') == text) then
       keep(key)
       answer = prolong(key, record, ttl, '0')
-    elseif not kind and text ~= '' and not store(key, false, id, text, ttl, ARGV[arg + 4], ARGV[arg + 5]) then
+    elseif not kind and text ~= '' and ARGV[arg + 5] ~= '' and not store(key, false, id, text, ttl, ARGV[arg + 4], ARGV[arg + 5]) then
       -- Missed so far, and nobody had it since.
       answer = {'m', text, ttl, ARGV[arg + 4] == '0' and text or ARGV[arg + 4]}
     else

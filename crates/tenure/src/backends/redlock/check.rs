@@ -164,9 +164,10 @@ impl Check {
             touched: 0,
             waits: false,
         });
-        let value = self.ask(wire::renew(&[(RenewRequest { name: name.clone(), id, ttl }, mine)])).await;
-        let rule = self.rule.renew(&name.to_string(), id, token, ttl, self.now);
-        self.log.push(format!("renew {name} {id} {token:?} {ttl:?}: {rule:?}"));
+        let restore = self.random.random();
+        let value = self.ask(wire::renew(&[(RenewRequest { name: name.clone(), id, ttl }, mine)], restore)).await;
+        let rule = self.rule.renew(&name.to_string(), id, token, ttl, restore, self.now);
+        self.log.push(format!("renew {name} {id} {token:?} {ttl:?} restore {restore}: {rule:?}"));
         self.same("renewal", self.vote(&value, Token(0)), rule)
     }
 

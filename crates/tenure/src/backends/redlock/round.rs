@@ -93,13 +93,13 @@ impl Round {
     }
 
     /// The verdict on a claim, as soon as there is one.
-    pub(super) async fn claim_verdict(self, fresh: impl Fn() -> Standing) -> Outcome {
+    pub(super) async fn claim_verdict(mut self, fresh: impl Fn() -> Standing) -> Outcome {
         let mut outcomes = self.verdicts(1, |_| fresh()).await;
         outcomes.pop().unwrap_or(Outcome { verdict: Verdict::NoQuorum, said: Vec::new(), why: Vec::new() })
     }
 
     /// The verdicts on several claims that were asked for together.
-    async fn verdicts(mut self, count: usize, fresh: impl Fn(usize) -> Standing) -> Vec<Outcome> {
+    async fn verdicts(&mut self, count: usize, fresh: impl Fn(usize) -> Standing) -> Vec<Outcome> {
         let nodes = self.fleet.members.len();
         let mut claims: Vec<Claim> = (0..count).map(|_| Claim::new(nodes)).collect();
         for index in (0..nodes).filter(|index| self.asked & (1 << index) == 0) {
@@ -237,6 +237,11 @@ impl Outcome {
         self.said.iter().filter(|(_, said)| said.vote() == Vote::Busy).fold(0, |nodes, (index, _)| nodes | 1 << index)
     }
 
+    /// The nodes that do not have the claim.
+    fn lacking(&self) -> u32 {
+        self.said.iter().filter(|(_, said)| said.vote() == Vote::Gone).fold(0, |nodes, (index, _)| nodes | 1 << index)
+    }
+
     fn renewed(&self, fleet: &Fleet, mine: Option<&Mine>) -> Renewed {
         match self.verdict {
             Verdict::Won(token) => match self.standing(token) {
@@ -275,7 +280,7 @@ pub(super) fn renew(
     let layout = fleet.layout();
     // Nobody waits for a renewal: it has until it is repeated.
     let patience = fleet.node_timeout(ttl).max(ttl / 9).min(RENEWAL_MAX);
-    let round = Round::start_each(fleet, patience, BUDGET_MAX, |index| {
+    let mut round = Round::start_each(fleet, patience, BUDGET_MAX, |index| {
         if layout == Layout::Plain {
             let one = |(claim, _): &(RenewRequest, Option<Mine>)| {
                 fleet.ask(index, foreign::renew(layout, &claim.name, claim.id, claim.ttl), fresh)
@@ -287,7 +292,7 @@ pub(super) fn renew(
                 (index, answers.map(|answer| answer.map(first)).collect())
             }));
         }
-        let (call, count) = (fleet.ask(index, wire::renew(&batch), fresh)?, batch.len());
+        let (call, count) = (fleet.ask(index, wire::renew(&batch, false), fresh)?, batch.len());
         Some(Box::pin(async move {
             match call.await {
                 Ok(values) => (index, values.into_iter().map(Ok).collect()),
@@ -299,14 +304,52 @@ pub(super) fn renew(
     async move {
         let nothing = |_| Standing { number: 0, ttl: Duration::ZERO, state: Ok(wire::granted(Token(0))) };
         let outcomes = round.verdicts(batch.len(), nothing).await;
-        let answered = batch.into_iter().zip(outcomes);
-        answered
+        let answered: Vec<_> = batch
+            .into_iter()
+            .zip(outcomes)
             .map(|((claim, mine), outcome)| {
                 let renewed = outcome.renewed(&fleet, mine.as_ref());
-                (claim, mine, renewed)
+                (claim, mine, renewed, outcome.lacking())
             })
-            .collect()
+            .collect();
+        if layout != Layout::Plain {
+            restore_behind(&fleet, round, &answered);
+        }
+        answered.into_iter().map(|(claim, mine, renewed, _)| (claim, mine, renewed)).collect()
     }
+}
+
+/// Most nodes have these claims: those that missed them, or where they ran out during an outage, take them too, also
+/// those that answer late.
+fn restore_behind(fleet: &Arc<Fleet>, mut round: Round, answered: &[(RenewRequest, Option<Mine>, Renewed, u32)]) {
+    let stands = |renewed: &Renewed| matches!(renewed, Renewed::Stands(_));
+    let whole: Vec<Option<(RenewRequest, Option<Mine>)>> = answered
+        .iter()
+        .map(|(claim, mine, renewed, _)| {
+            mine.as_ref().filter(|_| stands(renewed)).map(|mine| (claim.clone(), Some(mine.clone())))
+        })
+        .collect();
+    for index in 0..fleet.members.len() {
+        let lacking = answered.iter().zip(&whole).filter(|((.., lacking), _)| lacking & (1 << index) != 0);
+        let lacking: Vec<_> = lacking.filter_map(|(_, whole)| whole.clone()).collect();
+        if !lacking.is_empty() {
+            drop(fleet.ask(index, wire::renew(&lacking, true), false));
+        }
+    }
+    if round.calls.is_empty() || whole.iter().all(Option::is_none) {
+        return;
+    }
+    let fleet = fleet.clone();
+    fleet.runtime.clone().spawn(async move {
+        let limit = round.begun + BUDGET_MAX;
+        while let Some(Some((index, answers))) = fleet.before(limit, round.calls.next()).await {
+            let lacking = answers.iter().zip(&whole).filter(|(answer, _)| matches!(answer, Ok(Value::Int(0))));
+            let lacking: Vec<_> = lacking.filter_map(|(_, whole)| whole.clone()).collect();
+            if !lacking.is_empty() {
+                drop(fleet.ask(index, wire::renew(&lacking, true), false));
+            }
+        }
+    });
 }
 
 /// The end of a claim under way on the nodes that may have it. What is not answered when it is dropped is seen to.

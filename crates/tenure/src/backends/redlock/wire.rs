@@ -111,13 +111,13 @@ pub(super) fn claim(layout: Layout, proposal: &Proposal<'_>) -> Work {
     Work::Ops(vec![op])
 }
 
-/// Renewals of several claims; those of others are renewed only where they are.
-pub(super) fn renew(batch: &[(RenewRequest, Option<Mine>)]) -> Work {
+/// Renewals of several claims where they are; to `restore` them, also where they are not.
+pub(super) fn renew(batch: &[(RenewRequest, Option<Mine>)], restore: bool) -> Work {
     Work::Ops(
         batch
             .iter()
             .map(|(claim, mine)| {
-                let client = mine.as_ref().map_or("", |mine| &mine.client);
+                let client = mine.as_ref().filter(|_| restore).map_or("", |mine| &mine.client);
                 let mut op = on(&claim.name)
                     .with('r')
                     .with(claim.id)

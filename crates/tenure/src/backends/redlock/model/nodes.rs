@@ -69,7 +69,8 @@ impl Seat {
     fn renew(&mut self, config: &Config, claim: usize, token: Token, now: Moment) -> Vote {
         let (id, ttl) = (ClaimId(config.ids[claim]), TICK * u32::from(config.ttl));
         if config.rule == Rule::Ballots {
-            return self.node.renew(&(), id, Some(token), ttl, now);
+            // The client restores only what a majority has; here it may always.
+            return self.node.renew(&(), id, Some(token), ttl, true, now);
         }
         match self.node.held.get_mut(&()) {
             Some(held) if held.expires > now && held.id == id => {
