@@ -201,6 +201,12 @@ impl Core {
         self.errand(Box::pin(async move { drop(release.await) }));
     }
 
+    /// The same for another claim with its id, which the store gave this number.
+    pub(crate) fn release_number_behind(self: &Arc<Self>, claim: &LiveClaim, number: u64) {
+        let release = release(self.clone(), claim.name.clone(), claim.id, Some(number), claim.ttl);
+        self.errand(Box::pin(async move { drop(release.await) }));
+    }
+
     /// Awaits `work` until `limit`. Polls the work first, so that a ready one costs neither a look at the
     /// clock nor a timer.
     pub(crate) async fn within<T>(

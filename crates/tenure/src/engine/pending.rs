@@ -191,7 +191,16 @@ impl Pending {
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
                 self.reached = true;
-                self.claim.answered(&standing, counted_from);
+                if !self.claim.answered(&standing, counted_from) {
+                    // The store has ended what it answered to an earlier request, and made it anew: neither is ours.
+                    if !self.plan.repeatable {
+                        self.core.release_number_behind(&self.claim, standing.number);
+                    }
+                    self.core.registry.remove(&self.claim);
+                    self.claim.lose(Loss::Gone);
+                    self.make_anew();
+                    return Ok(true);
+                }
                 self.stage = Stage::Answered;
                 self.core.registry.schedule(self.claim.id, next_ask(&self.claim, &standing, counted_from));
                 Ok(true)

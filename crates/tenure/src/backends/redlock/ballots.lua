@@ -52,8 +52,10 @@ local function cover(token)
   if young == 'b' then top_b = token else top_a = token end
   call('HSET', own, 'top_' .. young, format('%.0f', token))
 end
+-- Another server than the one that is meant has no vote: its address may have been given away.
+local stranger = member and ARGV[2] ~= '' and ARGV[2] ~= member
 local highest = tonumber(ARGV[1])
-if member and highest > 0 and highest <= now + AHEAD_MAX then cover(highest) end
+if member and not stranger and highest > 0 and highest <= now + AHEAD_MAX then cover(highest) end
 
 -- The last token of a name, and whose it is if that claim has not ended.
 local function last_of(key)
@@ -174,8 +176,6 @@ local function broken(key, id)
   return {'b', sub(rest, 1, length), sub(rest, length + 1)}
 end
 
--- Another server than the one that is meant has no vote: its address may have been given away.
-local stranger = member and ARGV[2] ~= '' and ARGV[2] ~= member
 local answers, count, arg, key_index = {now}, 1, 3, 3
 while arg <= #ARGV do
   local op, id = ARGV[arg], ARGV[arg + 1]

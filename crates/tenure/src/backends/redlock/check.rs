@@ -103,7 +103,7 @@ impl Check {
     }
 
     fn vote(&self, value: &Value, token: Token) -> Vote {
-        let fresh = || super::fresh(token, Duration::ZERO, 0);
+        let fresh = || super::attempt::fresh(token, Duration::ZERO, 0);
         wire::said(Layout::Native, value, fresh).unwrap().vote()
     }
 

@@ -171,14 +171,20 @@ pub(super) fn release(layout: Layout, ending: &Ending) -> Work {
     Work::Ops(vec![op])
 }
 
-/// Several pieces of work as one call, if they can be.
-pub(super) fn together(works: impl Iterator<Item = Work>) -> Result<Work, Vec<Work>> {
-    let works: Vec<Work> = works.collect();
-    if works.iter().any(|work| !matches!(work, Work::Ops(_))) {
-        return Err(works);
+/// Several pieces of work in as few calls as they can be: one, or one each.
+pub(super) fn together(works: impl Iterator<Item = Work>) -> Vec<Work> {
+    let mut ops = Vec::new();
+    let mut alone = Vec::new();
+    for work in works {
+        match work {
+            Work::Ops(more) => ops.extend(more),
+            other => alone.push(other),
+        }
     }
-    let ops = works.into_iter().flat_map(|work| if let Work::Ops(ops) = work { ops } else { Vec::new() });
-    Ok(Work::Ops(ops.collect()))
+    if !ops.is_empty() {
+        alone.push(Work::Ops(ops));
+    }
+    alone
 }
 
 pub(super) fn break_claim(name: &Name, id: ClaimId, by: &str, reason: &str) -> Work {
