@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Loss, Result};
-use crate::machine::{Grant, NameView, Outcome};
+use crate::machine::{Grant, NameView};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
@@ -468,49 +468,5 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe: it changes nothing.
     fn examine(&self) -> Call<Checkup> {
         Box::pin(std::future::ready(Ok(Checkup::default())))
-    }
-}
-
-/// Shortens the mapping of [`Outcome`]s where a store runs the machine itself.
-pub(crate) mod outcome {
-    use super::{Block, Claimed, Outcome, Released, Renewed};
-
-    /// An outcome the machine cannot answer to this operation; answered as "not there".
-    pub(crate) fn claimed(outcome: Outcome) -> Claimed {
-        match outcome {
-            Outcome::Stands(standing) | Outcome::Moved(standing) => Claimed::Stands(standing),
-            Outcome::Busy(place) => Claimed::Busy(place),
-            Outcome::Refused(refusal) => Claimed::Refused(refusal),
-            _ => Claimed::Refused(super::Refusal::NotHeld),
-        }
-    }
-
-    pub(crate) fn renewed(outcome: Outcome) -> Renewed {
-        match outcome {
-            Outcome::Stands(standing) | Outcome::Moved(standing) => Renewed::Stands(standing),
-            Outcome::Broken(mark) => Renewed::Broken { by: mark.by, reason: mark.reason },
-            _ => Renewed::Gone,
-        }
-    }
-
-    pub(crate) fn released(outcome: Outcome) -> Released {
-        match outcome {
-            Outcome::Released => Released::Yes,
-            Outcome::Broken(mark) => Released::Broken { by: mark.by, reason: mark.reason },
-            _ => Released::NotFound,
-        }
-    }
-
-    pub(crate) fn block(outcome: Outcome) -> Block {
-        match outcome {
-            Outcome::Stands(standing) => standing.state.map_or(Block::Gone, Block::Given),
-            Outcome::Moved(standing) => Block::Moved(standing),
-            Outcome::Broken(mark) => Block::Broken { by: mark.by, reason: mark.reason },
-            _ => Block::Gone,
-        }
-    }
-
-    pub(crate) fn evicted(outcome: &Outcome) -> usize {
-        if let Outcome::Evicted(evicted) = outcome { evicted.len() } else { 0 }
     }
 }

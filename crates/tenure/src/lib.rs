@@ -47,6 +47,7 @@ pub mod fence;
 mod hash;
 pub mod machine;
 mod name;
+mod outcome;
 mod owner;
 mod recipes;
 mod token;

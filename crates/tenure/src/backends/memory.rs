@@ -21,12 +21,13 @@ use foldhash::fast::RandomState;
 
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
-    RenewRequest, Renewed, Survival, outcome,
+    RenewRequest, Renewed, Survival,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::Loss;
 use crate::machine::{Applied, NameView, Op, Outcome, Queue, apply};
 use crate::name::Name;
+use crate::outcome;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 

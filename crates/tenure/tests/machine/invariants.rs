@@ -87,14 +87,7 @@ pub(crate) fn first_come_first_served(seen: &Seen<'_>) {
         .waiters()
         .filter(|claim| by_number(seen.after, claim.number).is_some_and(|c| c.grant.is_none()) && !passed_over(claim))
         .collect();
-    // Let in with a claim of its owner that was granted by the sweep and ended by this very operation.
-    let with_one_that_ended = |claim: &Claim| {
-        let mut ended =
-            seen.before.waiters().filter(|c| c.expires > seen.now && by_number(seen.after, c.number).is_none());
-        ended.any(|ended| ended.owner == claim.owner)
-    };
-    let re_entered = |claim: &Claim| re_enters(seen.after, claim) || with_one_that_ended(claim);
-    for granted in newly_granted(seen).filter(|claim| !re_entered(claim)) {
+    for granted in newly_granted(seen).filter(|claim| !re_entered(seen, claim)) {
         let place = seen.before.claims.iter().position(|claim| claim.number == granted.number);
         for waiter in &still_waiting {
             let ahead = seen.before.claims.iter().position(|claim| claim.number == waiter.number);
@@ -341,4 +334,11 @@ pub(crate) fn re_enters(queue: &Queue, claim: &Claim) -> bool {
     queue.holders().any(|held| {
         held.number != claim.number && held.owner == claim.owner && held.grant.map(|grant| grant.token) == token
     })
+}
+
+/// Whether it was let in with a claim of its owner: one that holds, or one that the sweep granted and this very
+/// operation ended.
+pub(crate) fn re_entered(seen: &Seen<'_>, claim: &Claim) -> bool {
+    let ended = |c: &&Claim| c.expires > seen.now && by_number(seen.after, c.number).is_none();
+    re_enters(seen.after, claim) || seen.before.waiters().filter(ended).any(|ended| ended.owner == claim.owner)
 }

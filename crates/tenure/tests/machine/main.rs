@@ -12,7 +12,7 @@ mod steps;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tenure::machine::{Applied, Claim, Op, Queue, SKIPS_MAX, apply, apply_reaching};
+use tenure::machine::{Applied, Claim, Op, SKIPS_MAX, apply, apply_reaching};
 
 use crate::history::World;
 use crate::invariants as keeps;
@@ -94,7 +94,8 @@ proptest! {
             let before = world.queue.clone();
             let mask = hears_now;
             let applied = apply_reaching(&mut world.queue, op.clone(), world.now, world.wall, |claim| hears(mask, claim));
-            hearing_waiters_are_preferred(&before, &world.queue, &applied, |claim| hears(mask, claim));
+            let seen = Seen { before: &before, op, now: world.now, floor: world.wall, applied: &applied, after: &world.queue };
+            hearing_waiters_are_preferred(&seen, |claim| hears(mask, claim) || asks(op, claim));
             applied
         };
         run(steps, apply_one, |seen| every_invariant(seen, &mut highest));
@@ -117,15 +118,25 @@ proptest! {
 
 /// A claim that nobody hears is granted only if it was passed over often enough, is strict, or no waiter
 /// behind it is heard.
-fn hearing_waiters_are_preferred(before: &Queue, after: &Queue, applied: &Applied, hears: impl Fn(&Claim) -> bool) {
-    let waited: BTreeSet<u64> = before.waiters().map(|claim| claim.number).collect();
-    let heard_waiter = after.waiters().find(|claim| waited.contains(&claim.number) && hears(claim));
-    for granted in &applied.grants {
-        let claim = after.find(granted.id).unwrap();
-        if keeps::re_enters(after, claim) {
+fn hearing_waiters_are_preferred(seen: &Seen<'_>, hears: impl Fn(&Claim) -> bool) {
+    let waited: BTreeSet<u64> = seen.before.waiters().map(|claim| claim.number).collect();
+    let heard_waiter = seen.after.waiters().find(|claim| waited.contains(&claim.number) && hears(claim));
+    for granted in &seen.applied.grants {
+        let claim = seen.after.find(granted.id).unwrap();
+        if keeps::re_entered(seen, claim) {
             continue; // let in with its owner, past whoever waits
         }
         let could_be_passed = !claim.strict && claim.skipped < SKIPS_MAX && !hears(claim);
         assert!(!could_be_passed || heard_waiter.is_none(), "{claim:?} was preferred to {heard_waiter:?}");
+    }
+}
+
+/// Whether this claim's client has sent the operation: it is there to hear the answer.
+fn asks(op: &Op, claim: &Claim) -> bool {
+    match op {
+        Op::Claim(request) => claim.id == request.id,
+        Op::Renew { id, .. } | Op::Release { id, .. } => claim.id == *id,
+        Op::NextBlock { id, next, .. } => claim.id == *id || claim.id == next.id,
+        Op::Break { .. } | Op::Skip { .. } => false,
     }
 }

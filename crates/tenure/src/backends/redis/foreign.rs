@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::node::Work;
+use super::lane::Work;
 use super::script::{PLAIN, REDISSON, Script};
 use super::url::Layout;
 use super::wire;

@@ -21,13 +21,17 @@
 mod check;
 pub(super) mod doctor;
 pub(super) mod error;
+mod failure;
 pub(super) mod foreign;
 pub(super) mod inbox;
+pub(super) mod lane;
 pub(super) mod node;
+pub(super) mod op;
 pub(super) mod place;
 mod route;
 pub(super) mod scan;
 pub(super) mod script;
+mod state;
 mod sync;
 pub(super) mod url;
 pub(super) mod wire;
@@ -40,12 +44,12 @@ use futures_util::future::{join_all, ready};
 use redis::Value;
 
 use self::inbox::Ear;
-use self::node::Work;
+use self::lane::Work;
+use self::op::Op;
 use self::route::{Route, Shared, known_replicas};
 use self::scan::Pages;
 use self::script::INSPECT;
 use self::url::{Layout, Settings, Topology};
-use self::wire::Op;
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees, Listener, Refusal,
     Released, RenewRequest, Renewed, Replicas, Standing, Survival,
@@ -362,10 +366,10 @@ impl Inner {
     async fn look_at(&self, name: &Name) -> Result<(NameView, bool)> {
         let layout = self.settings.layout;
         if layout == Layout::Native {
-            let key = wire::key(name);
+            let key = op::key(name);
             let work = Work::Script { script: &INSPECT, key: key.clone(), args: Vec::new() };
             let value = one(self.route.call(&key, work, false).await?.values);
-            let (now, queue) = wire::queue(&value)?;
+            let (now, queue) = state::queue(&value)?;
             return Ok((NameView::of(name.clone(), &queue, now), true));
         }
         let value = one(self.route.call(name.as_str(), foreign::show(layout, name), false).await?.values);
@@ -399,8 +403,8 @@ impl Inner {
             Layout::Plain => Some("string"),
             Layout::Redisson => Some("hash"),
         };
-        let pattern = if native { scan::pattern(wire::KEY_PREFIX, prefix, "}") } else { scan::pattern("", prefix, "") };
-        let name_of = |key: &[u8]| if native { wire::name_of(key) } else { scan::bare_name(key) };
+        let pattern = if native { scan::pattern(op::KEY_PREFIX, prefix, "}") } else { scan::pattern("", prefix, "") };
+        let name_of = |key: &[u8]| if native { op::name_of(key) } else { scan::bare_name(key) };
         let members = self.route.members();
         self.pages
             .next(prefix, after, count, async |found| {
@@ -416,7 +420,7 @@ impl Inner {
     async fn confirm(&self, claim: &RenewRequest, replicas: Replicas) -> Result<Confirmed> {
         let RenewRequest { name, id, ttl } = claim;
         let (key, renewal) = if self.settings.layout == Layout::Native {
-            (wire::key(name), Work::Ops(vec![Op::renew(name, *id, *ttl)]))
+            (op::key(name), Work::Ops(vec![Op::renew(name, *id, *ttl)]))
         } else {
             (name.as_str().to_owned(), foreign::renew(self.settings.layout, name, *id, *ttl))
         };

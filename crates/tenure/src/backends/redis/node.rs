@@ -3,7 +3,6 @@
 //! Operations that are pending at the same moment go as one script call; one that is alone goes at once. A few
 //! calls are under way at a time, so that what comes meanwhile is batched by itself.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +11,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use super::error::{of_command, of_text};
+use super::error::of_text;
+use super::failure::{Answered, Failure, Redirect, Reply};
+use super::lane::{BATCH_MAX, Job, Lane, Work};
+use super::op::Op;
 use super::place::{CONNECT_MAX, Place};
 use super::script::{NATIVE, Script};
-use super::url::Address;
-use super::wire::{self, Op};
+use super::wire;
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
 
-/// The most operations in one call, unless they come as one.
-const BATCH_MAX: usize = 64;
 /// How many calls are under way at a time.
 const FLIGHTS_MAX: usize = 4;
 /// How many operations may wait for the server before more are refused.
@@ -37,71 +36,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The key that keeps the highest token of names without a record.
 pub(in crate::backends) const LAST_KEY: &str = "tenure:last";
 
-/// What the server answered: its time, and one value for each operation.
-pub(in crate::backends) struct Reply {
-    pub(in crate::backends) now: Moment,
-    pub(in crate::backends) values: Vec<Value>,
-}
-
-/// Why there is no answer.
-pub(in crate::backends) struct Failure {
-    pub(in crate::backends) error: Error,
-    /// Where a cluster has the name instead.
-    pub(in crate::backends) redirect: Option<Redirect>,
-}
-
-/// What a cluster says of a name that is elsewhere.
-#[derive(Clone, Debug)]
-pub(in crate::backends) enum Redirect {
-    /// It has moved: look where.
-    Moved,
-    /// It is moving: for this once, ask there.
-    Ask(Address),
-    /// It is moving: ask again.
-    TryAgain,
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        failure.error
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { error, redirect: None }
-    }
-}
-
-impl Failure {
-    fn of(error: &RedisError) -> Self {
-        let redirect = match error.code() {
-            Some("MOVED") => Some(Redirect::Moved),
-            Some("TRYAGAIN") => Some(Redirect::TryAgain),
-            Some("ASK") => error.redirect_node().and_then(|(address, _)| Address::parse(address)).map(Redirect::Ask),
-            _ => None,
-        };
-        Self { error: of_command(error), redirect }
-    }
-
-    fn again(&self) -> Self {
-        Self { error: self.error.again(), redirect: self.redirect.clone() }
-    }
-}
-
-type Answered = std::result::Result<Reply, Failure>;
-
-/// What is asked of a server.
-#[derive(Clone)]
-pub(in crate::backends) enum Work {
-    /// Operations on names, batched with others.
-    Ops(Vec<Op>),
-    /// A script of its own.
-    Script { script: &'static Script, key: String, args: Vec<String> },
-    /// Any other command.
-    Command(Cmd),
-}
-
 /// Which script operations go to, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backends) enum Dialect {
@@ -112,17 +46,6 @@ pub(in crate::backends) enum Dialect {
     /// Ballots of a fleet.
     #[cfg(feature = "redlock")]
     Ballots,
-}
-
-struct Job {
-    work: Work,
-    reply: oneshot::Sender<Answered>,
-    /// Whether it is sent though nobody waits for the answer any more.
-    keep: bool,
-    /// Whether it was already put back once because the connection turned out to be closed.
-    again: bool,
-    /// Redirected here by a cluster that is moving the name.
-    asking: bool,
 }
 
 /// One server, as this client uses it.
@@ -139,19 +62,6 @@ pub(in crate::backends) struct Node {
     /// Tells the inbox to subscribe anew.
     pub(in crate::backends) inbox_restart: Arc<Notify>,
     lane: Mutex<Lane>,
-}
-
-#[derive(Default)]
-struct Lane {
-    connection: Option<MultiplexedConnection>,
-    connecting: bool,
-    /// Tells the present connection's answers from those of the ones before.
-    generation: u64,
-    pending: VecDeque<Job>,
-    pending_ops: usize,
-    in_flight: usize,
-    /// When the present connection last answered, or was last asked after having answered everything.
-    progress: Moment,
 }
 
 impl fmt::Debug for Node {
@@ -481,67 +391,6 @@ impl Node {
                 Err(odd().into())
             };
             drop(job.reply.send(reply));
-        }
-    }
-}
-
-impl Lane {
-    fn push_back(&mut self, job: Job) {
-        self.pending_ops += job.size();
-        self.pending.push_back(job);
-    }
-
-    fn push_front(&mut self, job: Job) {
-        self.pending_ops += job.size();
-        self.pending.push_front(job);
-    }
-
-    /// Answers that still come are told to whoever asked; nothing more is sent there.
-    fn leave_connection(&mut self) {
-        self.connection = None;
-        self.generation += 1;
-        self.in_flight = 0;
-    }
-
-    /// The next jobs that go as one call. Those whose caller has left are dropped unsent.
-    fn take_batch(&mut self, together: bool) -> Vec<Job> {
-        let mut batch = Vec::new();
-        let mut ops = 0;
-        while let Some(job) = self.pending.front() {
-            let size = job.size();
-            let joins = together && matches!(job.work, Work::Ops(_)) && ops > 0 && ops + size <= BATCH_MAX;
-            if !batch.is_empty() && !joins {
-                break;
-            }
-            self.pending_ops = self.pending_ops.saturating_sub(size);
-            let Some(job) = self.pending.pop_front() else { break };
-            if !job.keep && job.reply.is_closed() {
-                continue;
-            }
-            if let Work::Ops(_) = job.work {
-                ops += size;
-            }
-            batch.push(job);
-        }
-        // Releases first: what is claimed in the same call may then share a token, and finds more names free.
-        if batch.len() > 1 {
-            batch.sort_by_key(|job| !job.only_releases());
-        }
-        batch
-    }
-}
-
-impl Job {
-    /// Whether it may go before what was asked earlier: it ends claims that were answered, so that it overtakes none
-    /// of them.
-    fn only_releases(&self) -> bool {
-        matches!(&self.work, Work::Ops(ops) if ops.iter().all(Op::is_numbered_release))
-    }
-
-    fn size(&self) -> usize {
-        match &self.work {
-            Work::Ops(ops) => ops.len(),
-            Work::Script { .. } | Work::Command(_) => 1,
         }
     }
 }

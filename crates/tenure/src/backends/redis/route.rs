@@ -11,12 +11,15 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::failure::{Failure, Redirect, Reply};
 use super::inbox::{Ear, Inbox};
-use super::node::{Dialect, Failure, Node, Redirect, Reply, Work, unavailable};
+use super::lane::Work;
+use super::node::{Dialect, Node, unavailable};
+use super::op::Op;
 use super::place::{Place, client, sentinel_command};
 use super::sync::Sync;
 use super::url::{Address, Settings, Topology};
-use super::wire::{self, Op};
+use super::wire;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 

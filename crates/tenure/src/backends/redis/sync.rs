@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::error::of_command;
-use super::node::{Node, Work, unavailable};
+use super::lane::Work;
+use super::node::{Node, unavailable};
 use super::place::CONNECT_MAX;
 use super::wire;
 use crate::backend::{Renewed, Standing};

@@ -13,7 +13,7 @@ use super::fleet::{BLANK, Fleet};
 use super::wire::{self, Ending, Mine, Said};
 use crate::backend::{Place, Released, RenewRequest, Renewed, Standing};
 use crate::backends::redis::foreign;
-use crate::backends::redis::node::Work;
+use crate::backends::redis::lane::Work;
 use crate::backends::redis::url::Layout;
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, Result};

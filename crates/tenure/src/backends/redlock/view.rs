@@ -27,7 +27,7 @@ const SCAN_MAX: Duration = Duration::from_secs(4);
 const LOOK_AT_ONCE: usize = 64;
 
 /// Every node's answer to a question about one name; an error if too few answer.
-async fn ask_all(fleet: &Arc<Fleet>, work: impl Fn() -> crate::backends::redis::node::Work) -> Result<Vec<Value>> {
+async fn ask_all(fleet: &Arc<Fleet>, work: impl Fn() -> crate::backends::redis::lane::Work) -> Result<Vec<Value>> {
     let calls = (0..fleet.members.len()).filter_map(|index| Some((index, fleet.ask(index, work(), false)?)));
     let calls = calls.map(|(index, call)| async move {
         let answer = match timeout(SHOW_MAX, call).await {

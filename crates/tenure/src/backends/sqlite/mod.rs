@@ -35,12 +35,13 @@ use self::inbox::Inbox;
 use self::worker::{Job, Worker};
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival, outcome,
+    Renewed, Survival,
 };
 use crate::clock::Clock;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::{NameView, Op, Outcome};
 use crate::name::Name;
+use crate::outcome;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 

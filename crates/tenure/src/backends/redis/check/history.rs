@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use redis::Value;
 
-use super::super::wire;
+use super::super::op;
 use super::compare::Pairs;
 use crate::clock::Moment;
 use crate::machine::{Applied, ClaimRequest, Op, Queue, Shape};
@@ -288,19 +288,19 @@ impl History {
     }
 
     /// The operation as the server is asked for it, with its own tokens and numbers.
-    pub(super) fn wire(&self, op: &Op) -> wire::Op {
+    pub(super) fn wire(&self, op: &Op) -> op::Op {
         let name = &self.name;
         match op {
             Op::Claim(request) => {
                 let reenter = request.reenter.map(|token| Token(self.tokens.redis(token.0)));
-                wire::Op::claim(name, &ClaimRequest { reenter, ..request.clone() }, &request.inbox)
+                op::Op::claim(name, &ClaimRequest { reenter, ..request.clone() }, &request.inbox)
             }
-            Op::Renew { id, ttl } => wire::Op::renew(name, *id, *ttl),
-            Op::Release { id, number } => wire::Op::release(name, *id, number.map(|number| self.numbers.redis(number))),
+            Op::Renew { id, ttl } => op::Op::renew(name, *id, *ttl),
+            Op::Release { id, number } => op::Op::release(name, *id, number.map(|number| self.numbers.redis(number))),
             Op::NextBlock { id, block_end, next } => {
-                wire::Op::next_block(name, *id, Token(self.tokens.redis(block_end.0)), next, &next.inbox)
+                op::Op::next_block(name, *id, Token(self.tokens.redis(block_end.0)), next, &next.inbox)
             }
-            Op::Break { owner, by, reason } => wire::Op::break_holders(name, owner.as_ref(), by, reason),
+            Op::Break { owner, by, reason } => op::Op::break_holders(name, owner.as_ref(), by, reason),
             Op::Skip { .. } => unreachable!("the script passes over by itself"),
         }
     }

@@ -13,7 +13,7 @@ use redis::{Cmd, Connection, ConnectionLike as _, Pipeline, PubSub, Value};
 
 use super::super::node::LAST_KEY;
 use super::super::script::INSPECT;
-use super::super::wire;
+use super::super::{op, state, wire};
 use super::Form;
 use super::compare::compare_counts;
 use super::coverage::{Coverage, Seen};
@@ -163,7 +163,7 @@ impl Lane {
             pipeline.cmd("TIME").add_command(self.call(asked, under_way));
             for place in places(asked) {
                 let mut inspect = INSPECT.call(false);
-                inspect.arg(1).arg(wire::key(&under_way[place].name));
+                inspect.arg(1).arg(op::key(&under_way[place].name));
                 pipeline.add_command(inspect);
             }
             pipeline.cmd("TIME");
@@ -187,7 +187,7 @@ impl Lane {
     }
 
     fn call(&self, asked: &Asked, under_way: &VecDeque<History>) -> Cmd {
-        let ops: Vec<wire::Op> = asked.iter().map(|(place, op)| under_way[*place].wire(op)).collect();
+        let ops: Vec<op::Op> = asked.iter().map(|(place, op)| under_way[*place].wire(op)).collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.digest).arg(ops.len() + usize::from(self.form.per_server));
         if self.form.per_server {
@@ -238,7 +238,7 @@ impl Lane {
         }
         for (place, value) in places.iter().zip(inspected) {
             let history = &mut under_way[*place];
-            let (at, state) = wire::queue(value).map_err(|error| mismatch(history, &error.to_string()))?;
+            let (at, state) = state::queue(value).map_err(|error| mismatch(history, &error.to_string()))?;
             let slack = NEAR + history.slop + (over - now);
             if history.spoiled {
                 continue;
