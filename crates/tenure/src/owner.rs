@@ -62,9 +62,33 @@ impl Owner {
     }
 }
 
+/// Adds 16 hex digits.
+fn push_hex(text: &mut String, number: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; 16];
+    for (place, digit) in digits.iter_mut().enumerate() {
+        *digit = DIGITS[(number >> (60 - 4 * place) & 0xf) as usize];
+    }
+    // ASCII is text.
+    text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
+}
+
 fn parse_id(text: &str) -> Option<u128> {
     let canonical = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     canonical.then(|| u128::from_str_radix(text, 16).ok()).flatten()
+}
+
+impl Owner {
+    /// Adds what [`Display`](fmt::Display) shows: requests are full of owners.
+    pub(crate) fn write_to(&self, text: &mut String) {
+        match &self.0 {
+            Repr::Id(id) => {
+                push_hex(text, (id >> 64) as u64);
+                push_hex(text, *id as u64);
+            }
+            Repr::Text(own) => text.push_str(own),
+        }
+    }
 }
 
 impl fmt::Display for Owner {
@@ -108,6 +132,11 @@ impl<'de> Deserialize<'de> for Owner {
 pub struct ClaimId(pub u64);
 
 impl ClaimId {
+    /// Adds what [`Display`](fmt::Display) shows.
+    pub(crate) fn write_to(self, text: &mut String) {
+        push_hex(text, self.0);
+    }
+
     /// A new claim id.
     pub fn random() -> Self {
         Self(rand::random())

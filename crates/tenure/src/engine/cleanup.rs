@@ -15,8 +15,8 @@ const DECLINE_MAX: Duration = Duration::from_secs(1);
 
 /// How far a claim has come.
 pub(super) enum Stage {
-    /// The claim is to be asked for, or being asked for.
-    Asking(Option<Call<Answer<Claimed>>>),
+    /// The claim is to be asked for, or being asked for: then it has the request.
+    Asking,
     /// The store has it.
     Answered,
     /// `held` asks for its next block of tokens; `claim` is the next one's, should it be moved.
@@ -59,10 +59,10 @@ pub(super) fn ending(
     let (core, claim, repeatable) = (core.clone(), claim.clone(), plan.repeatable);
     match stage {
         Stage::Over => None,
-        Stage::Asking(None) if !sent => None,
-        Stage::Asking(call) => Some(Box::pin(async move {
+        Stage::Asking if !sent => None,
+        Stage::Asking => Some(Box::pin(async move {
             let mut number = claim.number();
-            if let Some(call) = call
+            if let Some(call) = claim.take_request()
                 && let Some(Ok(answer)) = core.within(|| Some(core.clock.now() + ttl), call).await
             {
                 match answer.value {

@@ -243,7 +243,7 @@ impl Cohorts {
 
     /// The leader's claim was granted: its guard is out.
     fn hold(&self, core: &Arc<Core>, won: &Won, term: u64) -> Guard {
-        let Won { claim, grant } = won;
+        let Won { claim, grant, at } = won;
         let mut shard = self.shard(&claim.name);
         let cohort = shard.get_mut(&claim.name).filter(|cohort| cohort.term == term && cohort.holder.is_none());
         // A leader that was deposed has won for itself alone.
@@ -252,7 +252,7 @@ impl Cohorts {
             cohort.holder = Some(claim.clone());
             cohort.token = grant.token;
             cohort.block_end = grant.block_end;
-            cohort.granted_at = core.clock.now();
+            cohort.granted_at = *at;
             cohort.handovers = 0;
         }
         drop(shard);

@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::cohort::Cohorts;
+use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Registry};
-use super::watchdog;
-use crate::backend::{Backend, Event, Released};
+use super::watchdog::{self, next_ask};
+use crate::backend::{Answer, Backend, Claimed, Event, Released};
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::name::Name;
@@ -22,6 +23,9 @@ use crate::owner::ClaimId;
 
 /// The pause between two tries of background work.
 const ERRAND_PAUSE: Duration = Duration::from_millis(100);
+/// How long the answer to a request is looked after whose task does nothing.
+const ATTENDED_MIN: Duration = Duration::from_millis(250);
+const ATTENDED_MAX: Duration = Duration::from_secs(5);
 /// How long one try of a release may go unanswered.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -147,7 +151,11 @@ impl Core {
 
     /// Resolves at `at`.
     pub(crate) fn alarm(self: &Arc<Self>, at: Moment) -> Alarm {
-        Alarm { core: self.clone(), at, key: None }
+        Alarm { core: self.clone(), at, asks_for: None, key: None }
+    }
+
+    fn alarm_for(self: &Arc<Self>, at: Moment, claim: &Arc<LiveClaim>) -> Alarm {
+        Alarm { core: self.clone(), at, asks_for: Some(claim.clone()), key: None }
     }
 
     /// Runs background work: at once as far as it goes, the rest on the client's runtime.
@@ -167,11 +175,6 @@ impl Core {
     /// How much background work there is.
     pub(crate) fn errands(&self) -> usize {
         self.errands.running.load(Ordering::Acquire)
-    }
-
-    /// Runs work that nobody has to wait for.
-    pub(crate) fn attend(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
     }
 
     /// Takes note of whether the store answered; what it answered does not matter here.
@@ -226,6 +229,43 @@ impl Core {
         .await
     }
 
+    /// Awaits the answer to the request for a claim until `limit`. If this future is not polled then, the answer
+    /// is taken note of all the same.
+    pub(crate) async fn answer_within(
+        self: &Arc<Self>,
+        limit: impl Fn() -> Moment,
+        claim: &Arc<LiveClaim>,
+    ) -> Option<Result<Answer<Claimed>>> {
+        let mut alarm: Option<Alarm> = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = claim.poll_request(cx) {
+                return Poll::Ready(answer);
+            }
+            let alarm = alarm.get_or_insert_with(|| self.alarm_for(limit(), claim));
+            Pin::new(alarm).poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// The task that asked for a claim has not taken note of the answer in time, and perhaps never will: a claim that
+    /// nobody takes is then to end with its ttl like any other.
+    pub(crate) fn attend(self: &Arc<Self>, claim: Arc<LiveClaim>, asked: Waker) {
+        let core = self.clone();
+        self.runtime.spawn(async move {
+            let limit = || Some(core.clock.now() + claim.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
+            let note = |answer: &Result<Answer<Claimed>>| {
+                core.reached(Some(answer.as_ref()));
+                if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = answer
+                    && claim.answered(standing, *counted_from)
+                {
+                    core.registry.schedule(claim.id, next_ask(&claim, standing, *counted_from));
+                }
+            };
+            core.within(limit, poll_fn(|cx| claim.poll_unattended(cx, note))).await;
+            asked.wake();
+        });
+    }
+
     pub(crate) fn refuse_if_closed(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed").in_store(self.backend.url()));
@@ -254,7 +294,7 @@ pub(crate) async fn release(
     let give_up_at = || *started.get_or_init(|| core.clock.now()) + ttl;
     loop {
         let call = core.backend.release(&name, id, number);
-        let limit = || Some(give_up_at().min(core.clock.now() + RELEASE_TIMEOUT));
+        let limit = || Some(lease::about(give_up_at().min(core.clock.now() + RELEASE_TIMEOUT)));
         let failure = match core.within(limit, call).await {
             Some(Ok(Released::NotFound)) if tried => return Ok(Released::Yes),
             Some(Ok(released)) => return Ok(released),
@@ -273,6 +313,8 @@ pub(crate) async fn release(
 pub(crate) struct Alarm {
     core: Arc<Core>,
     at: Moment,
+    /// The claim whose answer is awaited, if one is.
+    asks_for: Option<Arc<LiveClaim>>,
     key: Option<Key>,
 }
 
@@ -280,13 +322,19 @@ impl Future for Alarm {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.core.clock.now() >= self.at {
-            return Poll::Ready(());
-        }
+        // The first time the watchdog looks at the clock: most alarms are for answers that come long before.
         if let Some(key) = self.key.take() {
             self.core.registry.remove_timer(key);
+            if self.core.clock.now() >= self.at {
+                return Poll::Ready(());
+            }
         }
-        self.key = Some(self.core.registry.add_timer(Kind::Alarm(cx.waker().clone()), self.at));
+        let waker = cx.waker().clone();
+        let kind = match &self.asks_for {
+            Some(claim) => Kind::Unanswered(claim.clone(), waker),
+            None => Kind::Alarm(waker),
+        };
+        self.key = Some(self.core.registry.add_timer(kind, self.at));
         Poll::Pending
     }
 }

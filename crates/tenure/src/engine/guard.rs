@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::core::{Core, no_answer, release};
 use super::detach::Detach;
+use super::lease;
 use super::live::LiveClaim;
 use super::plan::Plan;
 use super::registry::{Key, Kind};
@@ -229,7 +230,7 @@ impl Guard {
         self.core.registry.remove(&self.claim);
         let (core, claim) = (self.core.clone(), &self.claim);
         let work = release(core.clone(), claim.name.clone(), claim.id, claim.number(), claim.ttl);
-        let limit = || Some(core.clock.now() + claim.ttl.min(RELEASE_MAX));
+        let limit = || Some(lease::about(core.clock.now() + claim.ttl.min(RELEASE_MAX)));
         let answer = core.within(limit, Detach::new(core.clone(), Box::pin(work))).await;
         match answer.unwrap_or_else(|| Err(no_answer().at(Step::Release).about(&claim.name))) {
             Ok(Released::Yes) => Ok(()),

@@ -13,6 +13,8 @@ const REPEAT_MIN: Duration = Duration::from_millis(50);
 /// How much later than the one before it each waiter looks for a dead holder.
 const STAGGER: Duration = Duration::from_millis(50);
 const STAGGER_MAX: Duration = Duration::from_secs(1);
+/// What the limits of requests are rounded up to, in microseconds: little beside the shortest of them.
+const LIMIT_GRID: u64 = 20_000;
 
 /// What clocks of different rates may differ by in one ttl: 1 % and 2 ms.
 pub(crate) fn margin(ttl: Duration) -> Duration {
@@ -42,6 +44,11 @@ pub(crate) fn ask_at(counted_from: Moment, ttl: Duration, holder_expires_in: Dur
     // A millisecond more: at the very moment of expiry the claim is dead, a microsecond before it is not.
     let holder_dead = counted_from + holder_expires_in + stagger + Duration::from_millis(1);
     alive.min(holder_dead)
+}
+
+/// The limit of a request, or a little later: many requests then share a moment, which makes their limits cheap to keep.
+pub(crate) fn about(limit: Moment) -> Moment {
+    Moment(limit.as_micros().saturating_add(LIMIT_GRID - 1) / LIMIT_GRID * LIMIT_GRID)
 }
 
 /// How long a request may go unanswered before it is repeated.

@@ -225,7 +225,7 @@ impl Lock {
 pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
     let mut pending = Pending::new(core, plan.clone(), 1, false);
     match pending.drive(wait).await {
-        Ok(Some(Won { claim, grant })) => {
+        Ok(Some(Won { claim, grant, .. })) => {
             let mut guard = Guard::new(core.clone(), claim, grant.token, false);
             guard.begin(plan);
             Ok(Some(guard))

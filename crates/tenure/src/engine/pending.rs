@@ -3,14 +3,10 @@
 //! A [`Pending`] can be dropped at any point, and can be passed to another task at any point: calls to
 //! the store under way travel with it.
 
-use std::future::ready;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-use tokio::sync::oneshot;
 
 use super::cleanup::{Stage, clean_up, ending};
 use super::core::{Core, no_answer};
@@ -20,7 +16,7 @@ use super::lease;
 use super::live::{LiveClaim, Phase};
 use super::plan::Plan;
 use super::watchdog::next_ask;
-use crate::backend::{Answer, Block, Call, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
+use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{Grant, Place};
@@ -81,6 +77,8 @@ pub(crate) struct Pending {
 pub(crate) struct Won {
     pub(crate) claim: Arc<LiveClaim>,
     pub(crate) grant: Grant,
+    /// When its task took it.
+    pub(crate) at: Moment,
 }
 
 impl Pending {
@@ -92,7 +90,7 @@ impl Pending {
             core: core.clone(),
             plan,
             claim,
-            stage: Stage::Asking(None),
+            stage: Stage::Asking,
             sent: false,
             reached: false,
             block,
@@ -149,7 +147,7 @@ impl Pending {
     pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Won>> {
         loop {
             match &mut self.stage {
-                Stage::Asking(_) => {
+                Stage::Asking => {
                     if !self.ask(wait).await? {
                         return Ok(None);
                     }
@@ -176,17 +174,17 @@ impl Pending {
         let queue = (store.queue || store.hints) && !matches!(wait, Wait::No);
         let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
         let presumed = self.presumed();
-        let Stage::Asking(call) = &mut self.stage else { return Ok(true) };
-        if call.is_none() {
+        if !self.claim.has_request() {
             let mut request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
             request.attempt = self.attempt;
             request.presumed = presumed;
             self.sent = true;
-            *call = Some(attended(&self.core, &self.claim, self.core.backend.claim(&self.plan.name, request)));
+            self.claim.keep_request(self.core.backend.claim(&self.plan.name, request));
         }
-        let Some(under_way) = call else { return Ok(true) };
-        let answer = self.core.within(limit, under_way).await;
-        *call = None;
+        let answer = self.core.answer_within(limit, &self.claim).await;
+        if answer.is_none() {
+            drop(self.claim.take_request());
+        }
         self.core.reached(answer.as_ref().map(Result::as_ref));
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
@@ -279,7 +277,8 @@ impl Pending {
         if let Some(replicas) = self.plan.replicas {
             self.confirm(&claim, replicas).await?;
         }
-        if self.core.clock.now() >= lease::lost_at(claim.deadline()) {
+        let now = self.core.clock.now();
+        if now >= lease::lost_at(claim.deadline()) {
             self.make_anew();
             return Ok(None);
         }
@@ -288,7 +287,7 @@ impl Pending {
         }
         self.stage = Stage::Over;
         self.core.take(&claim);
-        Ok(Some(Won { claim, grant }))
+        Ok(Some(Won { claim, grant, at: now }))
     }
 
     /// A grant that too few replicas have is given back.
@@ -327,21 +326,24 @@ impl Pending {
             *call = Some(self.core.backend.next_block(&self.plan.name, held.id, block_end, next));
         }
         let Some(under_way) = call else { return Ok(None) };
-        let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
-        let answer = self.core.within(limit, under_way).await;
+        let answer = {
+            let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
+            self.core.within(|| Some(limit()), under_way).await
+        };
         *call = None;
         match answer {
             Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {
                 let extended = held.extended(grant, counted_from);
                 // Heard too late, it is not reported.
-                if !extended || self.core.clock.now() >= lease::lost_at(held.deadline()) {
+                let now = self.core.clock.now();
+                if !extended || now >= lease::lost_at(held.deadline()) {
                     self.make_anew();
                     return Ok(None);
                 }
                 self.core.registry.remove(&self.claim);
                 self.stage = Stage::Over;
                 self.core.take(&held);
-                Ok(Some(Won { claim: held, grant }))
+                Ok(Some(Won { claim: held, grant, at: now }))
             }
             Some(Ok(Answer { value: Block::Moved(standing), counted_from })) => {
                 self.core.registry.remove(&held);
@@ -419,7 +421,7 @@ impl Pending {
         }
         let fresh = register(&self.core, &self.plan, self.claim.led);
         let old = std::mem::replace(&mut self.claim, fresh);
-        let stage = std::mem::replace(&mut self.stage, Stage::Asking(None));
+        let stage = std::mem::replace(&mut self.stage, Stage::Asking);
         let sent = std::mem::replace(&mut self.sent, false);
         self.waited = false;
         if self.plan.repeatable && old.id == self.claim.id {
@@ -443,18 +445,12 @@ impl Pending {
 }
 
 /// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
-fn call_limit(
-    core: &Core,
-    plan: &Plan,
-    started: &OnceLock<Moment>,
-    reached: bool,
-    wait: Wait,
-) -> impl Fn() -> Option<Moment> {
+fn call_limit(core: &Core, plan: &Plan, started: &OnceLock<Moment>, reached: bool, wait: Wait) -> impl Fn() -> Moment {
     let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
     move || {
         let now = core.clock.now();
         let started = *started.get_or_init(|| now);
-        let limit = now + patience;
+        let limit = lease::about(now + patience);
         let until = match wait {
             // However short the wait, a free lock is found free.
             Wait::Until(until) if !reached => until.max(started + CALL_TIMEOUT_MIN),
@@ -462,31 +458,8 @@ fn call_limit(
             Wait::Forever if !reached => started + PATIENCE,
             Wait::Forever | Wait::No => limit,
         };
-        Some(limit.min(until))
+        limit.min(until)
     }
-}
-
-/// Sees to it that the answer is taken note of though the asking future may never be polled again: a claim
-/// that nobody takes then ends with its ttl like any other.
-fn attended(core: &Arc<Core>, claim: &Arc<LiveClaim>, mut call: Call<Answer<Claimed>>) -> Call<Answer<Claimed>> {
-    if let Poll::Ready(answer) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        return Box::pin(ready(answer));
-    }
-    let (told, telling) = oneshot::channel();
-    let (attendant, claim) = (core.clone(), claim.clone());
-    core.attend(async move {
-        // The asking future, if it is polled, has given up on it by then.
-        let limit = || Some(attendant.clock.now() + CALL_TIMEOUT_MAX.min(claim.ttl.max(CALL_TIMEOUT_MIN)));
-        let Some(answer) = attendant.within(limit, call).await else { return };
-        attendant.reached(Some(answer.as_ref()));
-        if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer
-            && claim.answered(standing, *counted_from)
-        {
-            attendant.registry.schedule(claim.id, next_ask(&claim, standing, *counted_from));
-        }
-        drop(told.send(answer));
-    });
-    Box::pin(async move { telling.await.unwrap_or_else(|_| Err(no_answer())) })
 }
 
 /// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.

@@ -47,6 +47,8 @@ pub(crate) enum Kind {
     Claim(Beat),
     /// Wakes a task.
     Alarm(Waker),
+    /// Wakes the task that asked for a claim, which was not answered in time.
+    Unanswered(Arc<LiveClaim>, Waker),
     /// The `max_hold` of the guard with this turn is over.
     MaxHold(Arc<LiveClaim>, u64),
     /// The guard with this turn is held longer than `warn_after`.

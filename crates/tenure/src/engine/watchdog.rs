@@ -51,6 +51,9 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         for (name, term) in round.summons {
             client.cohorts.depose(&client, &name, term);
         }
+        for (claim, asked) in round.unanswered {
+            client.attend(claim, asked);
+        }
         for claim in round.warn {
             let name = &claim.name;
             tracing::warn!(%name, owner = %claim.owner, "held longer than warn_after");
@@ -84,6 +87,7 @@ struct Round {
     lost: Vec<(Arc<LiveClaim>, Loss)>,
     warn: Vec<Arc<LiveClaim>>,
     summons: Vec<(Name, u64)>,
+    unanswered: Vec<(Arc<LiveClaim>, Waker)>,
 }
 
 struct Batch {
@@ -118,6 +122,10 @@ fn collect(core: &Core, now: Moment) -> Round {
         let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) else {
             match table.remove(key) {
                 Some(Kind::Alarm(waker)) => wakers.push(waker),
+                Some(Kind::Unanswered(claim, waker)) => {
+                    wakers.push(waker.clone());
+                    round.unanswered.push((claim, waker));
+                }
                 Some(Kind::MaxHold(claim, turn)) if claim.turn() == turn => round.lost.push((claim, Loss::MaxHold)),
                 Some(Kind::Warn(claim, turn)) if claim.turn() == turn => round.warn.push(claim),
                 Some(Kind::Summons(name, term)) => round.summons.push((name, term)),

@@ -1,16 +1,20 @@
 //! What a server answered, or why it did not.
 
 use redis::{RedisError, Value};
+use smallvec::SmallVec;
 
 use super::error::of_command;
 use super::url::Address;
 use crate::clock::Moment;
 use crate::error::Error;
 
+/// One value for each operation of a call; most calls have one.
+pub(in crate::backends) type Values = SmallVec<[Value; 1]>;
+
 /// What the server answered: its time, and one value for each operation.
 pub(in crate::backends) struct Reply {
     pub(in crate::backends) now: Moment,
-    pub(in crate::backends) values: Vec<Value>,
+    pub(in crate::backends) values: Values,
 }
 
 /// Why there is no answer.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::failure::Answered;
@@ -18,7 +19,7 @@ pub(super) const BATCH_MAX: usize = 64;
 #[derive(Clone)]
 pub(in crate::backends) enum Work {
     /// Operations on names, batched with others.
-    Ops(Vec<Op>),
+    Ops(SmallVec<[Op; 1]>),
     /// A script of its own.
     Script { script: &'static Script, key: String, args: Vec<String> },
     /// Any other command.

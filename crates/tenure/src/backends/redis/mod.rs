@@ -21,7 +21,7 @@
 mod check;
 pub(super) mod doctor;
 pub(super) mod error;
-mod failure;
+pub(super) mod failure;
 pub(super) mod foreign;
 pub(super) mod inbox;
 pub(super) mod lane;
@@ -42,7 +42,9 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, ready};
 use redis::Value;
+use smallvec::smallvec;
 
+use self::failure::Values;
 use self::inbox::Ear;
 use self::lane::Work;
 use self::op::Op;
@@ -223,6 +225,7 @@ impl Backend for RedisBackend {
 
     fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
         let counted_from = self.inner.clock.now();
+        let asked = (request.shape, request.ttl);
         if let Shape::Permits { units, of } = request.shape
             && (units == 0 || units > of)
         {
@@ -232,7 +235,7 @@ impl Backend for RedisBackend {
         if self.layout() != Layout::Native {
             let answer = self.foreign(name, foreign::claim(self.layout(), name, &request), false);
             return Box::pin(async move {
-                let value = wire::claimed(&answer.await?, &request, Moment(0))?;
+                let value = wire::claimed(&answer.await?, asked, Moment(0))?;
                 Ok(Answer { value, counted_from })
             });
         }
@@ -240,7 +243,7 @@ impl Backend for RedisBackend {
         let seen = self.inner.seen.clone();
         Box::pin(async move {
             let (now, value) = answer.await?;
-            let value = wire::claimed(&value, &request, now)?;
+            let value = wire::claimed(&value, asked, now)?;
             if let Claimed::Stands(standing) = &value
                 && let Ok(grant) = &standing.state
             {
@@ -254,7 +257,7 @@ impl Backend for RedisBackend {
         let counted_from = self.inner.clock.now();
         let native = self.layout() == Layout::Native;
         if native && !matches!(self.inner.route, Route::Cluster { .. }) {
-            let ops: Vec<Op> = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl)).collect();
+            let ops = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl)).collect();
             let call = self.inner.route.call("", Work::Ops(ops), fresh);
             let seen = self.inner.seen.clone();
             return Box::pin(async move {
@@ -357,7 +360,7 @@ impl Backend for RedisBackend {
     }
 }
 
-fn one(values: Vec<Value>) -> Value {
+fn one(values: Values) -> Value {
     values.into_iter().next().unwrap_or(Value::Nil)
 }
 
@@ -420,7 +423,7 @@ impl Inner {
     async fn confirm(&self, claim: &RenewRequest, replicas: Replicas) -> Result<Confirmed> {
         let RenewRequest { name, id, ttl } = claim;
         let (key, renewal) = if self.settings.layout == Layout::Native {
-            (op::key(name), Work::Ops(vec![Op::renew(name, *id, *ttl)]))
+            (op::key(name), Work::Ops(smallvec![Op::renew(name, *id, *ttl)]))
         } else {
             (name.as_str().to_owned(), foreign::renew(self.settings.layout, name, *id, *ttl))
         };

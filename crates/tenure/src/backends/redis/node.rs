@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
+use smallvec::smallvec;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::error::of_text;
-use super::failure::{Answered, Failure, Redirect, Reply};
+use super::failure::{Answered, Failure, Redirect, Reply, Values};
 use super::lane::{BATCH_MAX, Job, Lane, Work};
 use super::op::Op;
 use super::place::{CONNECT_MAX, Place};
@@ -142,8 +143,7 @@ impl Node {
     ) -> impl Future<Output = Answered> + Send + use<> {
         let (reply, answer) = oneshot::channel();
         let mut lane = self.lane();
-        let now = self.clock.now();
-        if lane.in_flight > 0 && (fresh || now.since(lane.progress) > SUSPECT_AFTER) {
+        if lane.in_flight > 0 && (fresh || self.clock.now().since(lane.progress) > SUSPECT_AFTER) {
             lane.leave_connection();
         }
         let refused = lane.pending_ops >= PENDING_MAX;
@@ -372,7 +372,7 @@ impl Node {
         };
         if !matches!(jobs.first(), Some(Job { work: Work::Ops(_), .. })) {
             if let Some(job) = jobs.into_iter().next() {
-                drop(job.reply.send(Ok(Reply { now: Moment(0), values: vec![value] })));
+                drop(job.reply.send(Ok(Reply { now: Moment(0), values: smallvec![value] })));
             }
             return;
         }
@@ -381,7 +381,7 @@ impl Node {
         let Some(now) = values.next().as_ref().and_then(wire::number) else { return fail(jobs, &odd().into()) };
         for job in jobs {
             let Work::Ops(ops) = &job.work else { continue };
-            let own: Vec<Value> = values.by_ref().take(ops.len()).collect();
+            let own: Values = values.by_ref().take(ops.len()).collect();
             let moving = own.iter().find_map(wire::moving).filter(|_| !self.is_alone());
             let reply = if let Some(text) = moving {
                 Err(Failure { error: of_text(text), redirect: Some(Redirect::TryAgain) })

@@ -52,8 +52,8 @@ pub(in crate::backends) fn name_of(key: &[u8]) -> Option<Name> {
 }
 
 /// Redis counts in milliseconds: a part of one counts as one.
-pub(super) fn millis(ttl: Duration) -> u128 {
-    ttl.as_micros().div_ceil(1000)
+pub(super) fn millis(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 impl Op {
@@ -93,13 +93,36 @@ impl Op {
         }
     }
 
+    fn letter(&mut self, letter: char) {
+        self.text.push(letter);
+        self.cut();
+    }
+
+    fn decimal(&mut self, number: u64) {
+        self.text.push_str(itoa::Buffer::new().format(number));
+        self.cut();
+    }
+
+    /// How the record of a single claim begins: "1", its id and its ttl.
+    fn record_head(&mut self, id: ClaimId, ttl: u64) {
+        self.text.push('1');
+        id.write_to(&mut self.text);
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(ttl);
+        for _ in digits.len()..TTL_DIGITS {
+            self.text.push('0');
+        }
+        self.text.push_str(digits);
+        self.cut();
+    }
+
     pub(in crate::backends) fn claim(name: &Name, request: &ClaimRequest, inbox: &str) -> Self {
         let mut op = Self::new(name, 192);
         let ttl = millis(request.ttl);
         if request.reenter.is_none() && request.presumed.is_zero() && request.block <= 1 {
-            put!(op, "{}", if request.queue { 'C' } else { 'T' });
-            put!(op, "1{:016x}{ttl:08}", request.id.0);
-            put!(op, "{ttl}");
+            op.letter(if request.queue { 'C' } else { 'T' });
+            op.record_head(request.id, ttl);
+            op.decimal(ttl);
             op.client(request, inbox);
             return op;
         }
@@ -120,18 +143,20 @@ impl Op {
     pub(in crate::backends) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
         let mut op = Self::new(name, 48);
         let ttl = millis(ttl);
-        put!(op, "r");
-        put!(op, "1{:016x}{ttl:08}", id.0);
-        put!(op, "{ttl}");
+        op.letter('r');
+        op.record_head(id, ttl);
+        op.decimal(ttl);
         op
     }
 
     pub(in crate::backends) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
         let mut op = Self::new(name, 48);
-        put!(op, "d");
-        put!(op, "1{:016x}", id.0);
+        op.letter('d');
+        op.text.push('1');
+        id.write_to(&mut op.text);
+        op.cut();
         match number {
-            Some(number) => put!(op, "{number}"),
+            Some(number) => op.decimal(number),
             None => op.cut(),
         }
         op
@@ -174,19 +199,27 @@ impl Op {
             (false, true) => "o",
             (true, true) => "so",
         };
-        let _ = write!(self.text, "{} ", request.owner);
-        let _ = match request.shape {
-            Shape::Exclusive => write!(self.text, "x"),
-            Shape::Shared => write!(self.text, "s"),
-            Shape::Permits { units, of } => write!(self.text, "p{units}/{of}"),
-        };
-        let (block, within) = (request.block.max(1), request.within.len());
-        let _ = write!(self.text, " {block} {flags} {} {inbox} {within}", request.attempt);
-        for owner in &request.within {
-            let _ = write!(self.text, " {owner}");
+        let text = &mut self.text;
+        let mut digits = itoa::Buffer::new();
+        request.owner.write_to(text);
+        match request.shape {
+            Shape::Exclusive => text.push_str(" x "),
+            Shape::Shared => text.push_str(" s "),
+            Shape::Permits { units, of } => {
+                let _ = write!(text, " p{units}/{of} ");
+            }
         }
-        self.text.push(' ');
-        self.text.push_str(&request.label);
+        text.push_str(digits.format(request.block.max(1)));
+        for word in [flags, itoa::Buffer::new().format(request.attempt), inbox, digits.format(request.within.len())] {
+            text.push(' ');
+            text.push_str(word);
+        }
+        for owner in &request.within {
+            text.push(' ');
+            owner.write_to(text);
+        }
+        text.push(' ');
+        text.push_str(&request.label);
         self.cut();
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use redis::Value;
+use smallvec::smallvec;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -120,7 +121,7 @@ impl Route {
     /// Sends one operation to the server that has its name.
     pub(super) fn call_op(&self, op: Op, fresh: bool) -> impl Future<Output = Result<Reply>> + Send + use<> {
         let key = if let Self::Cluster { .. } = self { op.key().to_owned() } else { String::new() };
-        self.call(&key, Work::Ops(vec![op]), fresh)
+        self.call(&key, Work::Ops(smallvec![op]), fresh)
     }
 
     /// Sends work about one key to the server that has it. It is on its way when this returns.
@@ -134,7 +135,7 @@ impl Route {
             Self::One { member, .. } => (None, Ok(member.node.call(work, fresh, false))),
             Self::Cluster { cluster, .. } => {
                 let call = cluster.member(key).map(|member| member.node.call(work.clone(), fresh, false));
-                (Some((cluster.clone(), key.to_owned(), work)), call)
+                (Some(Box::new((cluster.clone(), key.to_owned(), work))), call)
             }
         };
         async move {
@@ -142,7 +143,11 @@ impl Route {
             match (call?.await, cluster) {
                 (Ok(reply), _) => Ok(reply),
                 (Err(failure), None) => Err(failure.error),
-                (Err(failure), Some((cluster, key, work))) => cluster.follow(failure, &key, work).await,
+                (Err(failure), Some(elsewhere)) => {
+                    // Boxed: it is large, and what every call moves about.
+                    let (cluster, key, work) = *elsewhere;
+                    Box::pin(async move { cluster.follow(failure, &key, work).await }).await
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::error;
 use super::op::{TTL_DIGITS, millis};
-use crate::backend::{Block, ClaimRequest, Claimed, Event, Place, Refusal, Released, Renewed, Shape, Standing};
+use crate::backend::{Block, Claimed, Event, Place, Refusal, Released, Renewed, Shape, Standing};
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result};
 use crate::machine::Grant;
@@ -108,19 +108,19 @@ pub(in crate::backends) fn moving(value: &Value) -> Option<&str> {
     (said.starts_with("TRYAGAIN") || said.contains("non local key")).then_some(said)
 }
 
-/// The answer to a claim that asked for `request`, at the server's time `now`.
-pub(in crate::backends) fn claimed(value: &Value, request: &ClaimRequest, now: Moment) -> Result<Claimed> {
+/// The answer to a claim that asked for this shape and ttl, at the server's time `now`.
+pub(in crate::backends) fn claimed(value: &Value, asked: (Shape, Duration), now: Moment) -> Result<Claimed> {
     if let Value::Int(_) = value
         && let Some(token) = number(value)
     {
         let grant = Grant { token: Token(token), block_end: Token(token), at: now };
-        let ttl = Duration::from_millis(u64::try_from(millis(request.ttl)).unwrap_or(u64::MAX));
+        let ttl = Duration::from_millis(millis(asked.1));
         return Ok(Claimed::Stands(Standing { number: token, ttl, state: Ok(grant) }));
     }
     let claimed = match tagged(value) {
         Some(("e", items)) => return Err(failed(items)),
         Some(("y", items)) => place(items).map(Claimed::Busy),
-        Some(("f", items)) => refusal(items, request.shape).map(Claimed::Refused),
+        Some(("f", items)) => refusal(items, asked.0).map(Claimed::Refused),
         Some((tag, items)) => standing(tag, items).map(Claimed::Stands),
         None => None,
     };

@@ -242,7 +242,8 @@ impl Check {
 
     async fn compare_state(&mut self) -> Result<(), String> {
         let shows = self.names.iter().map(|name| wire::show(Layout::Native, name));
-        let shows = shows.flat_map(|work| if let Work::Ops(ops) = work { ops } else { Vec::new() }).collect();
+        let shows =
+            shows.flat_map(|work| if let Work::Ops(ops) = work { ops } else { smallvec::smallvec![] }).collect();
         let reply = self.node.call_and_keep(Work::Ops(shows), false).await.unwrap();
         self.now = reply.now;
         let own = self.command(&["HGET", BALLOT_KEYS[0], "young"]).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::Value;
+use crate::backends::redis::failure::Values;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -194,7 +194,7 @@ impl Fleet {
         index: usize,
         work: Work,
         fresh: bool,
-    ) -> Option<impl Future<Output = Result<Vec<Value>>> + Send + use<>> {
+    ) -> Option<impl Future<Output = Result<Values>> + Send + use<>> {
         let member = &self.members[index];
         if !member.is_up() {
             return None;

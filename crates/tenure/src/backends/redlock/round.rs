@@ -12,6 +12,7 @@ use super::ballot::{self, ROUND_MAX, Tally, Verdict, Vote};
 use super::fleet::{BLANK, Fleet};
 use super::wire::{self, Ending, Mine, Said};
 use crate::backend::{Place, Released, RenewRequest, Renewed, Standing};
+use crate::backends::redis::failure::Values;
 use crate::backends::redis::foreign;
 use crate::backends::redis::lane::Work;
 use crate::backends::redis::url::Layout;
@@ -288,7 +289,7 @@ pub(super) fn renew(
             let calls: Vec<_> = batch.iter().map(one).collect::<Option<_>>()?;
             return Some(Box::pin(async move {
                 let answers = join_all(calls).await.into_iter();
-                let first = |values: Vec<Value>| values.into_iter().next().unwrap_or(Value::Nil);
+                let first = |values: Values| values.into_iter().next().unwrap_or(Value::Nil);
                 (index, answers.map(|answer| answer.map(first)).collect())
             }));
         }

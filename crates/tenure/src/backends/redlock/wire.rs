@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
+use smallvec::{SmallVec, smallvec};
 
 use super::ballot::{Hello, Vote};
 use crate::backend::{ClaimRequest, Place, RenewRequest, Renewed, Standing};
@@ -109,7 +110,7 @@ pub(super) fn claim(layout: Layout, proposal: &Proposal<'_>) -> Work {
         .with(&mine.client)
         .with(or_nothing(*waits));
     op.ballot = mine.token.0;
-    Work::Ops(vec![op])
+    Work::Ops(smallvec![op])
 }
 
 /// Renewals of several claims where they are; to `restore` them, also where they are not.
@@ -169,12 +170,12 @@ pub(super) fn release(layout: Layout, ending: &Ending) -> Work {
         InLine::Stays(since, client) => op.with(since).with(client),
     };
     op.ballot = token.map_or(0, |token| token.0);
-    Work::Ops(vec![op])
+    Work::Ops(smallvec![op])
 }
 
 /// Several pieces of work in as few calls as they can be: one, or one each.
 pub(super) fn together(works: impl Iterator<Item = Work>) -> Vec<Work> {
-    let mut ops = Vec::new();
+    let mut ops = SmallVec::new();
     let mut alone = Vec::new();
     for work in works {
         match work {
@@ -189,18 +190,18 @@ pub(super) fn together(works: impl Iterator<Item = Work>) -> Vec<Work> {
 }
 
 pub(super) fn break_claim(name: &Name, id: ClaimId, by: &str, reason: &str) -> Work {
-    Work::Ops(vec![on(name).with('k').with(id).with(format_args!("{} {by}{reason}", by.len()))])
+    Work::Ops(smallvec![on(name).with('k').with(id).with(format_args!("{} {by}{reason}", by.len()))])
 }
 
 pub(super) fn show(layout: Layout, name: &Name) -> Work {
     if layout == Layout::Plain {
         return foreign::show(layout, name);
     }
-    Work::Ops(vec![on(name).with('s').with("")])
+    Work::Ops(smallvec![on(name).with('s').with("")])
 }
 
 pub(super) fn hello(nonce: u64) -> Work {
-    Work::Ops(vec![Op::on(BALLOT_KEYS[0].to_owned()).with('h').with(nonce)])
+    Work::Ops(smallvec![Op::on(BALLOT_KEYS[0].to_owned()).with('h').with(nonce)])
 }
 
 /// Lets a node take part: with this floor, or its own time.
@@ -212,7 +213,7 @@ pub(super) fn admit(blank: u64, floor: Option<Token>, fleet: u64, size: usize) -
         .with(fleet)
         .with(rand::random::<u64>())
         .with(size);
-    Work::Ops(vec![op])
+    Work::Ops(smallvec![op])
 }
 
 /// A node's vote, and what it says of the claim that has the name.

@@ -59,12 +59,14 @@ impl History {
         let wrong = || Err(format!("the server answered {value:?}, the machine {outcome:?}"));
         let failed = |error: crate::Error| error.to_string();
         match op {
-            Op::Claim(request) => match (wire::claimed(value, request, self.asked_at).map_err(failed)?, outcome) {
-                (Claimed::Stands(redis), Outcome::Stands(machine)) => self.compare_standing(&redis, machine, slack),
-                (Claimed::Busy(redis), Outcome::Busy(machine)) => compare_place(&redis, machine, slack),
-                (Claimed::Refused(redis), Outcome::Refused(machine)) => same("refusal", &redis, machine),
-                _ => wrong(),
-            },
+            Op::Claim(request) => {
+                match (wire::claimed(value, (request.shape, request.ttl), self.asked_at).map_err(failed)?, outcome) {
+                    (Claimed::Stands(redis), Outcome::Stands(machine)) => self.compare_standing(&redis, machine, slack),
+                    (Claimed::Busy(redis), Outcome::Busy(machine)) => compare_place(&redis, machine, slack),
+                    (Claimed::Refused(redis), Outcome::Refused(machine)) => same("refusal", &redis, machine),
+                    _ => wrong(),
+                }
+            }
             Op::Renew { .. } => match (wire::renewed(value).map_err(failed)?, outcome) {
                 (Renewed::Stands(redis), Outcome::Stands(machine)) => self.compare_standing(&redis, machine, slack),
                 (Renewed::Broken { by, reason }, Outcome::Broken(mark)) => compare_mark(&by, &reason, mark),
