@@ -170,7 +170,9 @@ Examples:
 A store in one process (memory:) has no other processes: hot is empty there.
 
 Exit codes:
-  64 bad value    69 store not reached, or one of its processes failed    143 SIGTERM (130 SIGINT, 129 SIGHUP)";
+  64   bad value
+  69   store not reached, or one of the processes failed
+  143  SIGTERM (130 SIGINT, 129 SIGHUP); every lock was released first";
 
 pub(crate) const COMPLETIONS: &str = "\
 Examples:

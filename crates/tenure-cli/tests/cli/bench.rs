@@ -183,6 +183,7 @@ fn workers_end_with_whoever_started_them() {
 #[test]
 fn the_help_says_what_it_does_to_a_store() {
     let help = done(&mut crate::support::bare(&["bench", "--help"])).exits(0).text();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["do not run it at the peak", "about a minute", "--json: {\"store\"", "Examples:", "Exit codes:"] {
         assert!(help.contains(part), "{part:?} is not in {help}");
     }
