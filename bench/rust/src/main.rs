@@ -7,6 +7,7 @@ use tenure_load::contestant;
 use tenure_load::order::{Listing, Order};
 
 fn main() {
+    panic_once();
     let locks = ["redis", "redlock"].map(|store| [rslock::listing(store), distributed_lock::listing(store)]);
     contestant::main(std::env::args().nth(1), locks.as_flattened(), async |order| obey(order).await)
 }
@@ -29,4 +30,10 @@ fn listing(peer: &str, store: &str, version: &str, settings: &str, renews: bool)
         settings: settings.to_owned(),
         renews,
     }
+}
+
+/// Tells of the first panic of a library's own tasks, not of thousands: that would be measured too.
+fn panic_once() {
+    let told = std::sync::Once::new();
+    std::panic::set_hook(Box::new(move |panic| told.call_once(|| eprintln!("a task of the library: {panic}"))));
 }
