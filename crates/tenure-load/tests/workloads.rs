@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeSet, HashSet};
-use std::future::{pending, ready};
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use tenure_load::order::{Hot, Leases, Pairs, Target};
@@ -16,10 +16,11 @@ struct Book {
     acquired: u64,
     asking: usize,
     asking_max: usize,
+    stingy: bool,
 }
 
-/// A lock that keeps book. A name ending in `lost` is lost at once, one ending in `bad` fails, one ending in `once` is
-/// granted once and never again.
+/// A lock that keeps book. A name ending in `7` is lost at once, one ending in `bad` fails, one ending in `once` is
+/// granted once and never again; `l/2` is not granted at all if the book says so, and the release of one ending in `stuck` hangs.
 #[derive(Clone, Debug, Default)]
 struct Booked(Arc<Mutex<Book>>);
 
@@ -50,7 +51,7 @@ impl Locker for Booked {
             book.asking_max = book.asking_max.max(book.asking);
             !book.names.insert(name.to_owned())
         });
-        if again && name.ends_with("once") {
+        if again && name.ends_with("once") || name == "l/2" && self.book(|book| book.stingy) {
             pending::<()>().await;
         }
         tokio::task::yield_now().await;
@@ -64,6 +65,9 @@ impl Locker for Booked {
 
     async fn release(&self, held: Held) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
+        if held.0.ends_with("stuck") {
+            pending::<()>().await;
+        }
         drop(held);
         Ok(())
     }
@@ -118,11 +122,12 @@ async fn who_is_told_to_stop_holds_nothing_afterwards() {
 
     let lock = Booked::default();
     let at_work = async {
-        while lock.book(|book| book.names.is_empty()) {
+        while lock.book(|book| book.held.is_empty()) {
             tokio::task::yield_now().await;
         }
     };
-    assert!(hot::run(&lock, &hot_order("once", 600.0), epoch_micros(), at_work).await.unwrap().is_none());
+    let order = Hot { tasks: 1, ..hot_order("stuck", 600.0) };
+    assert!(hot::run(&lock, &order, epoch_micros(), at_work).await.unwrap().is_none());
     lock.book(|book| assert!(book.held.is_empty()));
 }
 
@@ -184,7 +189,19 @@ async fn every_lease_is_taken_and_no_more_than_256_at_a_time() {
 #[tokio::test]
 async fn leases_that_are_not_all_taken_are_dropped_or_handed_out() {
     let lock = Booked::default();
+    lock.book(|book| book.stingy = true);
+    let others_done = async {
+        while lock.book(|book| book.acquired < 2) {
+            tokio::task::yield_now().await;
+        }
+        // Each of these is a turn for the tasks to end in.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    };
     let mut held = Vec::new();
-    assert_eq!(leases::run(&lock, &leases_order(10), &mut held, || {}, ready(())).await.unwrap(), None);
+    let order = leases_order(3);
+    assert_eq!(leases::run(&lock, &order, &mut held, || {}, others_done).await.unwrap(), None);
     lock.book(|book| assert_eq!(book.held.len(), held.len()));
+    assert!(!held.is_empty());
 }
