@@ -154,18 +154,16 @@ fn a_signal_leaves_nothing_in_a_redis() {
 
 #[test]
 fn a_worker_that_dies_is_named_and_the_others_end() {
-    let store = Store::new();
-    let (run, workers) = start(&store, PHASES[1]);
-    eventually("all are there", || workers_of(&run, 3));
-    let workers = [workers, self::workers(&run)].concat();
-    kill_process(*workers.last().unwrap(), Signal::KILL).unwrap();
-    run.wait().exits(69).says("of 3: ended before its time: signal: 9").says("every lock was released");
-    assert_gone(&workers);
-    assert_eq!(in_use(&store), Vec::<Value>::new());
-}
-
-fn workers_of(run: &Running, count: usize) -> bool {
-    workers(run).len() == count
+    let server = Redis::start();
+    for store in [Store::new(), Store::on(server.url())] {
+        let (run, _) = start(&store, PHASES[1]);
+        eventually("all are there", || workers(&run).len() == 3);
+        let workers = workers(&run);
+        kill_process(workers[1], Signal::KILL).unwrap();
+        run.wait().exits(69).says("worker 2 of 3: ended before its time: signal: 9").says("every lock was released");
+        assert_gone(&workers);
+        assert_eq!(in_use(&store), Vec::<Value>::new());
+    }
 }
 
 #[test]
