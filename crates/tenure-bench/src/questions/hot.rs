@@ -1,0 +1,67 @@
+//! Several processes, one task each, all on one name.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_testkit::servers::Redis;
+
+use super::seconds;
+use crate::bench::{Bench, Cell};
+use crate::contest::Contest;
+use crate::contestant::Contestant;
+use crate::server::Looker;
+
+const NAME: &str = "hot";
+/// With how many processes commands are counted.
+const COUNTED_AT: usize = 8;
+/// Thirty-two Java machines start slowly on few cores.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+fn processes(bench: &Bench) -> Vec<usize> {
+    bench.plan.choose(vec![2, 8, 32], vec![2, 8])
+}
+
+fn span(bench: &Bench) -> f64 {
+    bench.plan.choose(1.5, 0.5)
+}
+
+/// See [`Question`](super::Question).
+pub fn takes(bench: &Bench) -> Duration {
+    let cores = std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64);
+    let all = bench.over("redis");
+    let cell = |contestant: &Contestant, processes: usize| {
+        span(bench) + 0.3 + contestant.starts_s() * (processes as f64 / cores).max(1.0)
+    };
+    let round: f64 =
+        processes(bench).iter().map(|count| all.iter().map(|one| cell(one, *count)).sum::<f64>()).sum();
+    let counts: f64 = all.iter().map(|one| cell(one, COUNTED_AT)).sum();
+    seconds(round * bench.plan.rounds as f64 + counts)
+}
+
+/// See [`Question`](super::Question).
+pub fn ask(bench: &mut Bench) -> Result<(), String> {
+    let server = Redis::start();
+    let mut looker = Looker::new(&server)?;
+    let urls = [server.url().to_owned()];
+    let (all, span) = (bench.over("redis"), span(bench));
+    let params: Vec<Value> = processes(bench).iter().map(|count| json!({ "processes": count })).collect();
+    bench.rounds(NAME, &params, |_| all.clone(), |contestant, params, _| {
+        let processes = params["processes"].as_u64().unwrap_or(1) as usize;
+        let outcome = contest(contestant, &urls, processes, span).hold(Some(&server));
+        looker.flush()?;
+        outcome
+    })?;
+    let params = json!({ "part": "commands", "processes": COUNTED_AT });
+    for (index, contestant) in all.iter().enumerate() {
+        bench.progress(NAME, index, all.len(), &format!("commands of {}", contestant.peer));
+        let outcome = contest(contestant, &urls, COUNTED_AT, span).count(&server);
+        looker.flush()?;
+        let cell = Cell { question: NAME, contestant: &contestant.peer, store: "redis", params: &params };
+        bench.note(&cell, 1, outcome)?;
+    }
+    Ok(())
+}
+
+fn contest<'a>(contestant: &'a Contestant, urls: &'a [String], processes: usize, seconds: f64) -> Contest<'a> {
+    Contest { contestant, urls, prefix: "bench/hot", processes, tasks: 1, seconds, patience: PATIENCE }
+}
