@@ -154,7 +154,7 @@ impl Bench {
     }
 
     /// Asks every contestant once in every round, in an order that begins with another one in each; what comes of it
-    /// is written down.
+    /// is written down. Beside parameters stands how many rounds there are of them.
     ///
     /// # Errors
     ///
@@ -162,14 +162,14 @@ impl Bench {
     pub fn rounds(
         &mut self,
         question: &'static str,
-        params: &[Value],
+        params: &[(Value, usize)],
         contestants: impl Fn(&Value) -> Vec<Contestant>,
         mut ask: impl FnMut(&Contestant, &Value, usize) -> Result<Value, String>,
     ) -> Result<(), String> {
-        let of = self.plan.rounds * params.iter().map(|params| contestants(params).len()).sum::<usize>();
+        let of = params.iter().map(|(params, rounds)| rounds * contestants(params).len()).sum::<usize>();
         let mut done = 0;
-        for round in 1..=self.plan.rounds {
-            for params in params {
+        for round in 1..=params.iter().map(|(_, rounds)| *rounds).max().unwrap_or(0) {
+            for (params, _) in params.iter().filter(|(_, rounds)| round <= *rounds) {
                 let mut order = contestants(params);
                 if !order.is_empty() {
                     let first = (round - 1) % order.len();

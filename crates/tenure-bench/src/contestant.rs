@@ -115,9 +115,8 @@ impl Contestant {
     }
 
     fn command_with(&self, order: &Value) -> Command {
-        let (program, arguments) = self.command.split_first().map_or((Path::new("false"), &[][..]), |(first, rest)| {
-            (first.as_path(), rest)
-        });
+        let (program, arguments) =
+            self.command.split_first().map_or((Path::new("false"), &[][..]), |(first, rest)| (first.as_path(), rest));
         let mut command = Command::new(program);
         command.args(arguments).arg(order.to_string());
         command
@@ -139,7 +138,8 @@ pub fn listed(program: &str, command: &[PathBuf]) -> Result<Vec<Contestant>, Str
         match child.line() {
             Ok(line) => {
                 let contestant: Result<Contestant, _> = serde_json::from_str(&line);
-                let contestant = contestant.map_err(|error| format!("a line of its list is wrong ({error}): {line}"))?;
+                let contestant =
+                    contestant.map_err(|error| format!("a line of its list is wrong ({error}): {line}"))?;
                 found.push(Contestant { program: program.into(), command: command.to_vec(), ..contestant });
             }
             Err(failed) => break failed,

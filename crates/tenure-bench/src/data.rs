@@ -50,7 +50,8 @@ impl Data {
     /// If it has no line about the run.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut values = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let run = values.next().filter(|run| run.get("machine").is_some()).ok_or("the first line is not about a run")?;
+        let run =
+            values.next().filter(|run| run.get("machine").is_some()).ok_or("the first line is not about a run")?;
         let mut data = Self { run, ..Self::default() };
         for value in values {
             if value.get("missing").is_some() {

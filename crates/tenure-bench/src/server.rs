@@ -122,16 +122,29 @@ impl Watch {
         Ok(Self { over, looks })
     }
 
-    /// Ends it. The look before all, and the first and the last of the span that ended now.
-    pub fn end(self, span: Duration) -> Option<(Look, (Instant, Look), (Instant, Look))> {
+    /// Ends it: what was seen of the span that ends now.
+    pub fn end(self, span: Duration) -> Option<Seen> {
         self.over.store(true, Ordering::Relaxed);
         let end = Instant::now();
         let looks = self.looks.join().ok()?;
-        let first = looks.first()?.1;
-        let begin = *looks.iter().find(|(when, _)| *when + span >= end)?;
-        let last = *looks.iter().rfind(|(when, _)| *when <= end)?;
-        (last.0 > begin.0).then_some((first, begin, last))
+        let before = looks.first()?.1;
+        let (from, begin) = *looks.iter().find(|(when, _)| *when + span >= end)?;
+        let (to, end) = *looks.iter().rfind(|(when, _)| *when <= end)?;
+        (to > from).then(|| Seen { before, begin, end, span: to - from })
     }
+}
+
+/// What a [`Watch`] has seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Before all.
+    pub before: Look,
+    /// As the span began.
+    pub begin: Look,
+    /// As it ended.
+    pub end: Look,
+    /// How long it was between the looks.
+    pub span: Duration,
 }
 
 /// When a client sent a command, in seconds since the Unix epoch, by a line of `MONITOR`; none for what scripts do.

@@ -14,7 +14,7 @@ const NAME: &str = "crowd";
 const TASKS: usize = 1_000;
 
 fn span(bench: &Bench) -> f64 {
-    bench.plan.choose(1.5, 0.5)
+    bench.plan.choose(1.0, 0.5)
 }
 
 /// See [`Question`](super::Question).
@@ -28,18 +28,24 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let mut looker = Looker::new(&server)?;
     let urls = [server.url().to_owned()];
     let (all, seconds) = (bench.over("redis"), span(bench));
-    bench.rounds(NAME, &[json!({ "tasks": TASKS })], |_| all.clone(), |contestant, _, _| {
-        let contest = Contest {
-            contestant,
-            urls: &urls,
-            prefix: "bench/crowd",
-            processes: 1,
-            tasks: TASKS,
-            seconds,
-            patience: Duration::from_secs(30),
-        };
-        let outcome = contest.hold(Some(&server));
-        looker.flush()?;
-        outcome
-    })
+    let rounds = bench.plan.rounds;
+    bench.rounds(
+        NAME,
+        &[(json!({ "tasks": TASKS }), rounds)],
+        |_| all.clone(),
+        |contestant, _, _| {
+            let contest = Contest {
+                contestant,
+                urls: &urls,
+                prefix: "bench/crowd",
+                processes: 1,
+                tasks: TASKS,
+                seconds,
+                patience: Duration::from_secs(30),
+            };
+            let outcome = contest.hold(Some(&server));
+            looker.flush()?;
+            outcome
+        },
+    )
 }

@@ -21,8 +21,13 @@ fn processes(bench: &Bench) -> Vec<usize> {
     bench.plan.choose(vec![2, 8, 32], vec![2, 8])
 }
 
+/// Thirty-two processes take longer to start than to measure.
+fn rounds(bench: &Bench, processes: usize) -> usize {
+    if processes > 8 { bench.plan.few_rounds() } else { bench.plan.rounds }
+}
+
 fn span(bench: &Bench) -> f64 {
-    bench.plan.choose(1.5, 0.5)
+    bench.plan.choose(1.0, 0.5)
 }
 
 /// See [`Question`](super::Question).
@@ -32,10 +37,9 @@ pub fn takes(bench: &Bench) -> Duration {
     let cell = |contestant: &Contestant, processes: usize| {
         span(bench) + 0.3 + contestant.starts_s() * (processes as f64 / cores).max(1.0)
     };
-    let round: f64 =
-        processes(bench).iter().map(|count| all.iter().map(|one| cell(one, *count)).sum::<f64>()).sum();
-    let counts: f64 = all.iter().map(|one| cell(one, COUNTED_AT)).sum();
-    seconds(round * bench.plan.rounds as f64 + counts)
+    let all_cells = |count: usize| all.iter().map(|one| cell(one, count)).sum::<f64>();
+    let rounds: f64 = processes(bench).iter().map(|count| rounds(bench, *count) as f64 * all_cells(*count)).sum();
+    seconds(rounds + all_cells(COUNTED_AT))
 }
 
 /// See [`Question`](super::Question).
@@ -44,13 +48,19 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let mut looker = Looker::new(&server)?;
     let urls = [server.url().to_owned()];
     let (all, span) = (bench.over("redis"), span(bench));
-    let params: Vec<Value> = processes(bench).iter().map(|count| json!({ "processes": count })).collect();
-    bench.rounds(NAME, &params, |_| all.clone(), |contestant, params, _| {
-        let processes = params["processes"].as_u64().unwrap_or(1) as usize;
-        let outcome = contest(contestant, &urls, processes, span).hold(Some(&server));
-        looker.flush()?;
-        outcome
-    })?;
+    let params: Vec<(Value, usize)> =
+        processes(bench).iter().map(|count| (json!({ "processes": count }), rounds(bench, *count))).collect();
+    bench.rounds(
+        NAME,
+        &params,
+        |_| all.clone(),
+        |contestant, params, _| {
+            let processes = params["processes"].as_u64().unwrap_or(1) as usize;
+            let outcome = contest(contestant, &urls, processes, span).hold(Some(&server));
+            looker.flush()?;
+            outcome
+        },
+    )?;
     let params = json!({ "part": "commands", "processes": COUNTED_AT });
     for (index, contestant) in all.iter().enumerate() {
         bench.progress(NAME, index, all.len(), &format!("commands of {}", contestant.peer));

@@ -54,12 +54,7 @@ pub fn all() -> Vec<Question> {
             takes: takeover::takes,
             ask: takeover::ask,
         },
-        Question {
-            name: "held",
-            text: "what does it cost to hold many leases?",
-            takes: held::takes,
-            ask: held::ask,
-        },
+        Question { name: "held", text: "what does it cost to hold many leases?", takes: held::takes, ask: held::ask },
         Question {
             name: "waiters",
             text: "what does an operation cost the server in a long queue?",
@@ -72,12 +67,7 @@ pub fn all() -> Vec<Question> {
             takes: names::takes,
             ask: names::ask,
         },
-        Question {
-            name: "redlock",
-            text: "five servers, some of them hung",
-            takes: redlock::takes,
-            ask: redlock::ask,
-        },
+        Question { name: "redlock", text: "five servers, some of them hung", takes: redlock::takes, ask: redlock::ask },
         Question {
             name: "embedded",
             text: "the engine alone, the embedded store, and the command against flock",

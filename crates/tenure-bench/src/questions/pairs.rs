@@ -22,7 +22,7 @@ const NAMES: usize = 100;
 pub const LIMIT: &str = "redis-benchmark";
 
 fn spans(bench: &Bench) -> (f64, f64) {
-    bench.plan.choose((0.3, 0.8), (0.1, 0.3))
+    bench.plan.choose((0.3, 0.6), (0.1, 0.3))
 }
 
 fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
@@ -50,7 +50,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let spans = spans(bench);
     let requests = bench.plan.choose(200_000, 20_000);
     let who: Vec<Vec<Contestant>> = TASKS.iter().map(|tasks| contestants(bench, *tasks)).collect();
-    let params: Vec<Value> = TASKS.iter().map(|tasks| json!({ "tasks": tasks })).collect();
+    let params = TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));
     let of = |params: &Value| {
         let index = TASKS.iter().position(|tasks| params["tasks"] == *tasks);
         index.map_or(Vec::new(), |index| who[index].clone())

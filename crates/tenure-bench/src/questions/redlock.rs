@@ -36,7 +36,7 @@ impl Fleets {
 }
 
 fn span(bench: &Bench) -> f64 {
-    bench.plan.choose(1.0, 0.3)
+    bench.plan.choose(0.8, 0.3)
 }
 
 fn all_params() -> Vec<Value> {
@@ -76,6 +76,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let of = |params: &Value| {
         who.iter().find(|(known, _)| known == params).map_or(Vec::new(), |(_, contestants)| contestants.clone())
     };
+    let params: Vec<(Value, usize)> = params.into_iter().map(|params| (params, bench.plan.rounds)).collect();
     bench.rounds(NAME, &params, of, |contestant, params, round| {
         let hung = params["hung"].as_u64().unwrap_or(0) as usize;
         match params["part"].as_str() {
@@ -119,7 +120,7 @@ fn pairs(
     span: f64,
 ) -> Result<(Value, f64), String> {
     // Long enough for the servers to hang within it.
-    let warmup = if tasks == 1 { HANGS_AFTER.as_secs_f64() + 0.7 } else { 0.3 };
+    let warmup = if tasks == 1 { HANGS_AFTER.as_secs_f64() + 0.6 } else { 0.3 };
     let order = json!({ "urls": urls, "tasks": tasks, "names": 100, "prefix": format!("bench/{}/{round}", contestant.peer),
         "warmup_s": warmup, "seconds": span });
     let limit = LIMIT + seconds(warmup + span + contestant.starts_s());
@@ -136,7 +137,7 @@ fn pairs(
 }
 
 /// When servers begin to hang, counted from the start of the contestant.
-const HANGS_AFTER: Duration = Duration::from_millis(800);
+const HANGS_AFTER: Duration = Duration::from_millis(600);
 
 /// Lets servers hang from some time after `work` has begun until it ends.
 fn with_hung<T>(nodes: &[Redis], work: impl FnOnce() -> T) -> T {

@@ -93,7 +93,10 @@ async fn measure(server: &Redis, looker: &mut Looker, waiters: usize) -> Result<
                 }
                 "renew" => {
                     let id = queue[(queue.len() - 1) * turn / OPS];
-                    backend.renew(vec![RenewRequest { name: name.clone(), id, ttl: TTL }], false).await.map_err(wrong)?;
+                    backend
+                        .renew(vec![RenewRequest { name: name.clone(), id, ttl: TTL }], false)
+                        .await
+                        .map_err(wrong)?;
                 }
                 _ => {
                     let head = queue.remove(0);

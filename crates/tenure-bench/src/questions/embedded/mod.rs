@@ -57,6 +57,9 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
             bench.progress(NAME, (round - 1) * PARTS.len() + index, of, &format!("{part}, {store}, round {round}"));
             let mut params = json!({ "part": part });
             more.iter().for_each(|(key, value)| params[*key] = json!(value));
+            if *part == "held" {
+                params["leases"] = json!(amounts.leases);
+            }
             let outcome: Vec<(&str, Result<Value, String>)> = match *part {
                 "pair" => vec![("tenure", engine::pair(amounts.pairs))],
                 "hand-over" => vec![("tenure", engine::hand_over(amounts.turns, more[0].1))],
