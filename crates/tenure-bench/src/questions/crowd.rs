@@ -14,7 +14,7 @@ const NAME: &str = "crowd";
 const TASKS: usize = 1_000;
 
 fn span(bench: &Bench) -> f64 {
-    bench.plan.choose(1.0, 0.5)
+    bench.plan.choose(1.5, 0.5)
 }
 
 /// See [`Question`](super::Question).

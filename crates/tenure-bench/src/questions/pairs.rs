@@ -21,8 +21,10 @@ const NAMES: usize = 100;
 /// What `redis-benchmark` is called among the contestants.
 pub const LIMIT: &str = "redis-benchmark";
 
-fn spans(bench: &Bench) -> (f64, f64) {
-    bench.plan.choose((0.3, 0.6), (0.1, 0.3))
+/// Seconds to warm up and to count: with many tasks a pair of a slow contestant takes more than one.
+fn spans(bench: &Bench, tasks: usize) -> (f64, f64) {
+    let counted = if tasks > 256 { 1.5 } else { 0.6 };
+    bench.plan.choose((0.3, counted), (0.1, 0.3))
 }
 
 fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
@@ -38,29 +40,29 @@ fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
 
 /// See [`Question`](super::Question).
 pub fn takes(bench: &Bench) -> Duration {
-    let (warmup, counted) = spans(bench);
-    let cells = TASKS.map(|tasks| each(bench, &contestants(bench, tasks), warmup + counted + 0.1));
-    cells.iter().sum::<Duration>() + seconds(2.0 * bench.plan.rounds as f64)
+    let cell = |tasks| {
+        let (warmup, counted) = spans(bench, tasks);
+        each(bench, &contestants(bench, tasks), warmup + counted + 0.1)
+    };
+    TASKS.iter().map(|tasks| cell(*tasks)).sum::<Duration>() + seconds(2.0 * bench.plan.rounds as f64)
 }
 
 /// See [`Question`](super::Question).
 pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let server = Redis::start();
     let mut looker = Looker::new(&server)?;
-    let spans = spans(bench);
+    let all_spans = TASKS.map(|tasks| spans(bench, tasks));
     let requests = bench.plan.choose(200_000, 20_000);
     let who: Vec<Vec<Contestant>> = TASKS.iter().map(|tasks| contestants(bench, *tasks)).collect();
     let params = TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));
-    let of = |params: &Value| {
-        let index = TASKS.iter().position(|tasks| params["tasks"] == *tasks);
-        index.map_or(Vec::new(), |index| who[index].clone())
-    };
+    let index = |params: &Value| TASKS.iter().position(|tasks| params["tasks"] == *tasks).unwrap_or(0);
+    let of = |params: &Value| who[index(params)].clone();
     bench.rounds(NAME, &params, of, |contestant, params, _| {
         let outcome = if contestant.peer == LIMIT {
             limit::pairs(&server, requests)
         } else {
             let urls = [server.url().to_owned()];
-            measure(contestant, &urls, &params["tasks"], spans, Some(&mut looker))
+            measure(contestant, &urls, &params["tasks"], all_spans[index(params)], Some(&mut looker))
         };
         looker.flush()?;
         outcome

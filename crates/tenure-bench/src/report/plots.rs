@@ -105,7 +105,7 @@ pub(super) fn all(data: &Data) -> Result<Vec<(&'static str, String)>, String> {
         name: field.replace("_us", ", µs").replace("server, µs_per_pair", "server CPU, µs"),
         points: points(data, &pick("names", ""), "tenure", "names", field, 1.0),
     });
-    let chart = Chart { title: "Names", x: "other names held", y: "a pair, µs", log_x: true, log_y: false };
+    let chart = Chart { title: "Names", x: "other names held", y: "a pair, µs", log_x: true, log_y: true };
     add("names", chart, names.into())?;
 
     let hung = Pick { store: "redlock", ..pick("redlock", "latency") };
@@ -163,7 +163,7 @@ fn span(values: impl Iterator<Item = f64>, log: bool) -> Range<f64> {
     }
     if log && most < least * 100.0 {
         // Whole decades, so that there is a label at either end.
-        return 10_f64.powf(least.log10().floor())..10_f64.powf(most.log10().floor() + 1.0);
+        return 10_f64.powf(least.log10().floor()) * 0.999..10_f64.powf(most.log10().floor() + 1.0);
     }
     if log {
         return least / 1.3..most * 1.3;
@@ -174,12 +174,15 @@ fn span(values: impl Iterator<Item = f64>, log: bool) -> Range<f64> {
 fn lines(chart: &Chart<'_>, series: &[Series], palette: &Palette) -> Result<String, String> {
     let all = || series.iter().flat_map(|series| series.points.iter().copied());
     let x = if chart.log_x { span(all().map(|point| point.0), true) } else { -0.1..2.1 };
-    let y = span(all().map(|point| point.1), chart.log_y);
+    let heights = || all().map(|point| point.1);
+    // Within a factor of five a line from zero says more.
+    let log_y = chart.log_y && heights().fold(0.0, f64::max) > 5.0 * heights().fold(f64::INFINITY, f64::min);
+    let y = span(heights(), log_y);
     let mut svg = String::new();
     let named = |(place, one): (usize, &Series)| palette.colour(&one.name, place);
     let colours: Vec<RGBColor> = series.iter().enumerate().map(named).collect();
     let series = (series, colours.as_slice());
-    match (chart.log_x, chart.log_y) {
+    match (chart.log_x, log_y) {
         (true, true) => draw(&mut svg, chart, series, x.log_scale(), y.log_scale()),
         (true, false) => draw(&mut svg, chart, series, x.log_scale(), y),
         (false, true) => draw(&mut svg, chart, series, x, y.log_scale()),
