@@ -81,6 +81,16 @@ fn replicas(text: &str) -> Result<Replicas, String> {
     count.ok_or_else(|| "write a whole number from 1, or majority".to_owned())
 }
 
+fn at_most<const MAX: usize>(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count <= MAX);
+    count.ok_or_else(|| format!("write whole numbers up to {MAX} with commas between them, or 0 to leave it out"))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "write a number of seconds from 0.1 to 3600".to_owned())
+}
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
@@ -119,6 +129,9 @@ pub(crate) enum Command {
     /// Check a store for what makes locks unsafe or slow there
     #[command(after_long_help = help::DOCTOR)]
     Doctor,
+    /// Measure how fast locks are in a store
+    #[command(after_long_help = help::BENCH)]
+    Bench(Bench),
     /// Print completions for a shell
     #[command(after_long_help = help::COMPLETIONS)]
     Completions(Completions),
@@ -246,6 +259,25 @@ pub(crate) struct Break {
     /// Why: the evicted holder is told
     #[arg(long, allow_hyphen_values = true, default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Tasks of one process, each on names of its own: a list, or 0 to leave it out
+    #[arg(long, value_name = "N,…", allow_hyphen_values = true, value_delimiter = ',', value_parser = at_most::<10_000>, default_value = "1,16,256")]
+    pub(crate) tasks: Vec<usize>,
+    /// Processes that all want one name: a list, or 0
+    #[arg(long, value_name = "N,…", allow_hyphen_values = true, value_delimiter = ',', value_parser = at_most::<256>, default_value = "2,8,32")]
+    pub(crate) processes: Vec<usize>,
+    /// Leases held at the same time: a list, or 0
+    #[arg(long, value_name = "N,…", allow_hyphen_values = true, value_delimiter = ',', value_parser = at_most::<1_000_000>, default_value = "1000,10000")]
+    pub(crate) leases: Vec<usize>,
+    /// How long each measurement lasts [default: 5, with --quick 1]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// A rougher measurement, in less than 20 seconds
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 #[derive(Debug, Args)]

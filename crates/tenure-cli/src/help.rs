@@ -8,6 +8,7 @@ Examples:
   tenure run deploy --wait 5m -- make deploy     wait five minutes for the turn, then give up
   tenure show nightly                            who holds it, who waits
   tenure doctor --on redis://db.example          is that Redis fit to keep locks?
+  tenure bench --on redis://db.example           how fast are locks there?
 
 Stores (--on, or TENURE_URL):
   sqlite:PATH, sqlite:                           all processes of one machine; the default
@@ -139,6 +140,39 @@ What CONFIG SET changes lasts until Redis restarts; redis-cli CONFIG REWRITE kee
 
 Exit codes:
   0 nothing to change    1 findings    64 bad URL    69 store not reached";
+
+pub(crate) const BENCH: &str = "\
+Measures the store as a program on this machine would find it:
+
+  uncontended  one process acquires and releases names that nobody else wants; the time of such a pair
+  hot name     several processes take turns at one name: turns a second, how often the lock passed from one process to
+               another, how long a turn was waited for, and Jain's index of how evenly the turns were spread
+               (1 is even, 1/N is one process for all)
+  held         one process holds many leases and renews them: its CPU, in percent of one core, and its memory
+
+It takes about a minute, with --quick less than 20 seconds; --seconds and the lists change that. Leases are held for
+whole rounds of renewals, 3.4 seconds each.
+
+The load is bounded by the lists: at most the largest number of tasks asks at the same time, from one machine. But they ask \
+as fast as the store answers, and a Redis will be busy with it: do not run it at the peak on a store in production. \
+Your own locks are safe: its names begin with tenure-bench- and a random number, and each is released, also after \
+Ctrl-C or SIGTERM; what a process that was killed still held ends with its ttl of 10s.
+
+Examples:
+  tenure bench                                         the embedded store
+  tenure bench --on redis://db.example --quick
+  tenure bench --on redis://db.example --tasks 64 --processes 4 --leases 50000 --seconds 10
+  tenure bench --json | jq '.uncontended[] | {tasks, pairs_per_s}'
+
+--json: {\"store\",\"uncontended\":[{\"tasks\",\"pairs_per_s\",\"p50_us\",\"p99_us\"}],
+  \"hot\":[{\"processes\",\"acquisitions_per_s\",\"transfers_per_s\",\"wait_p50_us\",\"wait_p99_us\",\"jain\"}],
+  \"held\":[{\"leases\",\"cpu_percent\",\"bytes_per_lease\"}]}; null where nothing was acquired at all.
+A store in one process (memory:) has no other processes: hot is empty there.
+
+Exit codes:
+  64   bad value
+  69   store not reached, or one of the processes failed
+  143  SIGTERM (130 SIGINT, 129 SIGHUP); every lock was released first";
 
 pub(crate) const COMPLETIONS: &str = "\
 Examples:

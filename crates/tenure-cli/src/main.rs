@@ -1,6 +1,7 @@
 //! The `tenure` command: locks between processes.
 
 mod args;
+mod bench;
 mod break_;
 mod claim;
 mod docs;
@@ -13,12 +14,14 @@ mod held;
 mod help;
 mod hide;
 mod label;
+mod line;
 mod output;
 mod plain;
 mod run;
 mod show;
 mod signals;
 mod store;
+mod table;
 mod wait;
 mod waiting;
 
@@ -43,6 +46,9 @@ fn main() -> ExitCode {
         return run::guardian(arguments.collect()).into();
     }
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|first| first == bench::WORKER_COMMAND) {
+        return bench::worker().into();
+    }
     let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,
         Err(error) => return refuse(&error, args::asks_for_json(&arguments)).into(),
@@ -97,6 +103,7 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
         Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
         Command::Doctor => on_runtime(doctor::run(store()?, common.json)),
+        Command::Bench(args) => on_runtime(bench::run(args, store()?, common.json)),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     }

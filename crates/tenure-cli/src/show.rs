@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
 use tenure::Name;
 use tenure::machine::NameView;
 
@@ -12,6 +11,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::plain::plain;
 use crate::store::Store;
+use crate::table::{finish, table};
 use crate::wait::Wait;
 use crate::{duration, label};
 
@@ -118,21 +118,4 @@ fn shown(value: Option<&impl ToString>) -> String {
 
 fn time(duration: Option<Duration>) -> String {
     duration.map_or_else(|| UNKNOWN.to_owned(), duration::show)
-}
-
-fn table(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header.into_iter().map(Into::into).collect::<Vec<comfy_table::Cell>>());
-    table
-}
-
-/// The table as text, columns two apart and nothing at the ends of lines.
-fn finish(table: &Table) -> String {
-    let mut table = table.clone();
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n") + "\n"
 }

@@ -37,9 +37,14 @@ impl Store {
         if self.from_env { failure.of_source(&format!("${}", env::URL)) } else { failure }
     }
 
+    /// Whether no other process can see it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.url.starts_with("memory:")
+    }
+
     /// Warns whoever would take a lock here that it excludes nobody.
     pub(crate) fn warn_if_alone(&self, json: bool) {
-        if self.url.starts_with("memory:") {
+        if self.is_alone() {
             warn("the store memory: is this process's own: the lock excludes nobody", json);
         }
     }

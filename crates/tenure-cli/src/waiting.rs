@@ -1,6 +1,6 @@
 //! The line that is shown on a terminal while a claim waits: who holds the lock, and how far off our turn is.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tenure::{Name, Owner, Tenure};
 
 use crate::duration;
 use crate::label;
+use crate::line::Line;
 use crate::plain::plain;
 
 /// How long a wait may be before it is worth a line.
 const QUIET: Duration = Duration::from_millis(300);
 const REFRESH: Duration = Duration::from_secs(1);
-const WIDTH_DEFAULT: usize = 80;
 /// What is left of a label or a name, at least, where the line is too short for both.
 const PART_MIN: usize = 8;
 
@@ -24,7 +24,7 @@ pub(crate) async fn shown<T>(tenure: &Tenure, name: &Name, owner: &Owner, work: 
         return work.await;
     }
     let mut work = pin!(work);
-    let mut line = Line { drawn: false };
+    let mut line = Line::default();
     let mut pause = QUIET;
     loop {
         tokio::select! {
@@ -38,10 +38,11 @@ pub(crate) async fn shown<T>(tenure: &Tenure, name: &Name, owner: &Owner, work: 
 async fn refresh(tenure: &Tenure, name: &Name, owner: &Owner, line: &mut Line, pause: Duration) {
     tokio::time::sleep(pause).await;
     match tokio::time::timeout(REFRESH * 2, tenure.inspect(name.as_str())).await {
-        Ok(Ok(view)) => line.draw(&State::of(&view, owner, tenure.capabilities().queue)),
+        Ok(Ok(view)) => line.draw(|width| State::of(&view, owner, tenure.capabilities().queue).within(width)),
         // The acquire itself says how it ends.
         Ok(Err(_)) | Err(_) => {
-            line.draw(&State { name: name.to_string(), place: "the store does not answer".to_owned(), holder: None });
+            let place = "the store does not answer".to_owned();
+            line.draw(|width| State { name: name.to_string(), place, holder: None }.within(width));
         }
     }
 }
@@ -109,30 +110,6 @@ fn shorten(text: &mut String, by: usize) {
     let kept = length.saturating_sub(by).max(PART_MIN);
     if kept < length {
         *text = text.chars().take(kept - 1).chain(['…']).collect();
-    }
-}
-
-/// One line that is drawn over, and wiped when it is no longer needed, however the waiting ends.
-struct Line {
-    drawn: bool,
-}
-
-impl Line {
-    fn draw(&mut self, state: &State) {
-        let width = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        let width = if width == 0 { WIDTH_DEFAULT } else { width };
-        // A line that wraps could not be drawn over.
-        let fitting = state.within(width - 1);
-        self.drawn = true;
-        let _ = write!(std::io::stderr(), "\r\x1b[K{fitting}");
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if self.drawn {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The real binary against real stores: one behaviour per test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bench;
 mod claim;
 mod crash;
 mod disk;

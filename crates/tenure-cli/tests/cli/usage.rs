@@ -49,6 +49,14 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
         (run(&["--label"]), ["--label", "required"]),
         (vec!["run", "x"], ["COMMAND", "required"]),
         (vec!["run", "x", "true"], ["'true'", "-- "]),
+        (vec!["bench", "--tasks", "-1"], ["'-1' for '--tasks", "whole numbers up to 10000"]),
+        (vec!["bench", "--tasks", "1,many"], ["'many' for '--tasks", "whole numbers up to 10000"]),
+        (vec!["bench", "--processes", "1000"], ["'1000' for '--processes", "whole numbers up to 256"]),
+        (vec!["bench", "--leases", "2000000"], ["'2000000' for '--leases", "whole numbers up to 1000000"]),
+        (vec!["bench", "--seconds", "0"], ["'0' for '--seconds", "0.1 to 3600"]),
+        (vec!["bench", "--seconds", "NaN"], ["'NaN' for '--seconds", "0.1 to 3600"]),
+        (vec!["bench", "--tasks", "0", "--processes", "0", "--leases", "0"], ["nothing is left", "--leases"]),
+        (vec!["bench", "--on", "nosuch:thing"], ["nosuch", "sqlite:PATH"]),
         (vec!["dance"], ["dance", "subcommand"]),
     ] {
         let refused = done(&mut bare(&args)).exits(64);
