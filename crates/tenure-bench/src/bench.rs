@@ -163,14 +163,17 @@ impl Bench {
         &mut self,
         question: &'static str,
         params: &[(Value, usize)],
-        contestants: impl Fn(&Value) -> Vec<Contestant>,
+        contestants: impl Fn(&Value, usize) -> Vec<Contestant>,
         mut ask: impl FnMut(&Contestant, &Value, usize) -> Result<Value, String>,
     ) -> Result<(), String> {
-        let of = params.iter().map(|(params, rounds)| rounds * contestants(params).len()).sum::<usize>();
+        let cells = |(params, rounds): &(Value, usize)| {
+            (1..=*rounds).map(|round| contestants(params, round).len()).sum::<usize>()
+        };
+        let of = params.iter().map(cells).sum::<usize>();
         let mut done = 0;
         for round in 1..=params.iter().map(|(_, rounds)| *rounds).max().unwrap_or(0) {
             for (params, _) in params.iter().filter(|(_, rounds)| round <= *rounds) {
-                let mut order = contestants(params);
+                let mut order = contestants(params, round);
                 if !order.is_empty() {
                     let first = (round - 1) % order.len();
                     order.rotate_left(first);

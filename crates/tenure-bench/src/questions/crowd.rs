@@ -32,7 +32,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     bench.rounds(
         NAME,
         &[(json!({ "tasks": TASKS }), rounds)],
-        |_| all.clone(),
+        |_, _| all.clone(),
         |contestant, _, _| {
             let contest = Contest {
                 contestant,

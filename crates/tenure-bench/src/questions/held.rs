@@ -61,7 +61,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     bench.rounds(
         NAME,
         &params,
-        |_| all.clone(),
+        |_, _| all.clone(),
         |contestant, params, _| {
             let outcome = measure(contestant, &server, &params["leases"]);
             looker.flush()?;

@@ -56,7 +56,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let who: Vec<Vec<Contestant>> = TASKS.iter().map(|tasks| contestants(bench, *tasks)).collect();
     let params = TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));
     let index = |params: &Value| TASKS.iter().position(|tasks| params["tasks"] == *tasks).unwrap_or(0);
-    let of = |params: &Value| who[index(params)].clone();
+    let of = |params: &Value, _| who[index(params)].clone();
     bench.rounds(NAME, &params, of, |contestant, params, _| {
         let outcome = if contestant.peer == LIMIT {
             limit::pairs(&server, requests)

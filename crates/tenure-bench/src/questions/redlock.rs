@@ -73,7 +73,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let params = all_params();
     let who: Vec<(Value, Vec<Contestant>)> =
         params.iter().map(|params| (params.clone(), contestants(bench, params))).collect();
-    let of = |params: &Value| {
+    let of = |params: &Value, _| {
         who.iter().find(|(known, _)| known == params).map_or(Vec::new(), |(_, contestants)| contestants.clone())
     };
     let params: Vec<(Value, usize)> = params.into_iter().map(|params| (params, bench.plan.rounds)).collect();
