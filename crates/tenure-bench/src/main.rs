@@ -1,24 +1,114 @@
-//! tenure as a contestant: `tenure-bench contestant ORDER`, as `bench/README.md` has it.
+//! The command of `scripts/bench`.
 
-use tenure_load::order::Listing;
-use tenure_load::{TenureLocker, contestant};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
 
-fn main() {
-    let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() != Some("contestant") {
-        eprintln!("usage: tenure-bench contestant ORDER (bench/README.md)");
-        std::process::exit(64);
+use clap::{Parser, Subcommand};
+use tenure_bench::bench::Bench;
+use tenure_bench::data::Data;
+use tenure_bench::plan::Plan;
+use tenure_bench::questions::{all, embedded};
+use tenure_bench::{child, own, report};
+
+/// Measures tenure against its limits and against other lock libraries.
+#[derive(Debug, Parser)]
+#[command(name = "tenure-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Asks the questions, and writes raw data and the report.
+    Run {
+        /// To see whether everything works: one short round without peers.
+        #[arg(long)]
+        quick: bool,
+        /// Only these questions.
+        #[arg(long, value_delimiter = ',', value_name = "QUESTION")]
+        only: Vec<String>,
+        /// Only these peers, or programs of `bench`; `none` for tenure alone.
+        #[arg(long, value_delimiter = ',', value_name = "NAME")]
+        peers: Option<Vec<String>>,
+        /// How often each measurement is made.
+        #[arg(long, value_name = "N")]
+        rounds: Option<usize>,
+        /// Where the raw data go (`runs/NAME.jsonl`) and the report.
+        #[arg(long, default_value = "target/bench/report", value_name = "DIR")]
+        out: PathBuf,
+        /// What the raw data are called.
+        #[arg(long, default_value = "all", value_name = "NAME")]
+        name: String,
+    },
+    /// Makes the report again from raw data.
+    Report {
+        /// The raw data.
+        #[arg(value_name = "RAW.jsonl")]
+        raw: PathBuf,
+        /// Where the report goes; beside the folder of the raw data if not told.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Takes part: does as one order says (bench/README.md).
+    Contestant {
+        /// The order, as JSON.
+        order: String,
+    },
+    /// Tells the time.
+    #[command(hide = true)]
+    Stamp,
+    /// Waits for a lock, once for each line.
+    #[command(hide = true)]
+    WaitInLine {
+        /// Where.
+        url: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().what {
+        What::Run { quick, only, peers, rounds, out, name } => {
+            let rounds = rounds.unwrap_or(if quick { 1 } else { 5 }).max(1);
+            run(Plan { quick, rounds, only, peers }, &out, &name)
+        }
+        What::Report { raw, out } => {
+            let beside = || raw.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned();
+            make_report(&raw, &out.unwrap_or_else(beside))
+        }
+        What::Contestant { order } => own::obey(order),
+        What::Stamp => {
+            embedded::stamp();
+            Ok(())
+        }
+        What::WaitInLine { url } => embedded::wait_in_line(&url),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("tenure-bench: {why}");
+            ExitCode::FAILURE
+        }
     }
-    let locks = ["redis", "redlock"].map(|store| Listing {
-        peer: "tenure".to_owned(),
-        store: store.to_owned(),
-        library: "tenure".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        settings: "the defaults".to_owned(),
-        renews: true,
-    });
-    contestant::main(arguments.next(), &locks, async |order| match order.target() {
-        Some(target) => contestant::obey(&TenureLocker::connect(target).await?, order).await,
-        None => Ok(()),
-    });
+}
+
+fn run(plan: Plan, out: &Path, name: &str) -> Result<(), String> {
+    let questions = all();
+    if let Some(unknown) = plan.only.iter().find(|only| questions.iter().all(|question| question.name != **only)) {
+        return Err(format!("no question {unknown}"));
+    }
+    let raw = out.join("runs").join(format!("{name}.jsonl"));
+    let told = raw.clone();
+    child::end_on_signal(Arc::new(move || eprintln!("ended early; what was measured is in {}", told.display())))?;
+    let without = Bench::new(plan, &raw)?.run(&questions)?;
+    make_report(&raw, out)?;
+    if without.is_empty() { Ok(()) } else { Err(format!("no figures of tenure's for {}", without.join(", "))) }
+}
+
+fn make_report(raw: &Path, out: &Path) -> Result<(), String> {
+    let data = Data::read(raw)?;
+    report::write(&data, raw, out)?;
+    eprintln!("{}", out.join("REPORT.md").display());
+    Ok(())
 }

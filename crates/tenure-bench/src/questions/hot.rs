@@ -1,0 +1,86 @@
+//! Several processes, one task each, all on one name.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_testkit::servers::Redis;
+
+use super::seconds;
+use crate::bench::{Bench, Cell};
+use crate::contest::Contest;
+use crate::contestant::Contestant;
+use crate::server::Looker;
+
+const NAME: &str = "hot";
+/// With how many processes commands are counted.
+const COUNTED_AT: usize = 8;
+/// Thirty-two Java machines start slowly on few cores.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+fn processes(bench: &Bench) -> Vec<usize> {
+    bench.plan.choose(vec![2, 8, 32], vec![2, 8])
+}
+
+/// Thirty-two processes take longer to start than to measure.
+fn rounds(bench: &Bench, processes: usize) -> usize {
+    if processes > 8 { bench.plan.few_rounds() } else { bench.plan.rounds }
+}
+
+/// And those who start slowly are asked once with so many: else most of the run would be their starts.
+fn asked(contestant: &Contestant, params: &Value, round: usize) -> bool {
+    round == 1 || params["processes"].as_u64() <= Some(8) || contestant.starts_s() < 1.0
+}
+
+fn span(bench: &Bench) -> f64 {
+    bench.plan.choose(1.0, 0.5)
+}
+
+/// See [`Question`](super::Question).
+pub fn takes(bench: &Bench) -> Duration {
+    let cores = std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64);
+    let all = bench.over("redis");
+    let cell = |contestant: &Contestant, processes: usize| {
+        span(bench) + 0.3 + contestant.starts_s() * (processes as f64 / cores).max(1.0)
+    };
+    let in_round = |count: usize, round: usize| {
+        let params = json!({ "processes": count });
+        all.iter().filter(|one| asked(one, &params, round)).map(|one| cell(one, count)).sum::<f64>()
+    };
+    let in_rounds = |count: usize| (1..=rounds(bench, count)).map(|round| in_round(count, round)).sum::<f64>();
+    let contests: f64 = processes(bench).into_iter().map(in_rounds).sum();
+    seconds(contests + in_round(COUNTED_AT, 1))
+}
+
+/// See [`Question`](super::Question).
+pub fn ask(bench: &mut Bench) -> Result<(), String> {
+    let server = Redis::start();
+    let mut looker = Looker::new(&server)?;
+    let urls = [server.url().to_owned()];
+    let (all, span) = (bench.over("redis"), span(bench));
+    let params: Vec<(Value, usize)> =
+        processes(bench).iter().map(|count| (json!({ "processes": count }), rounds(bench, *count))).collect();
+    bench.rounds(
+        NAME,
+        &params,
+        |params, round| all.iter().filter(|one| asked(one, params, round)).cloned().collect(),
+        |contestant, params, _| {
+            let processes = params["processes"].as_u64().unwrap_or(1) as usize;
+            let outcome = contest(contestant, &urls, processes, span).hold(Some(&server));
+            looker.flush()?;
+            outcome
+        },
+    )?;
+    let params = json!({ "part": "commands", "processes": COUNTED_AT });
+    for (index, contestant) in all.iter().enumerate() {
+        bench.progress(NAME, index, all.len(), &format!("commands of {}", contestant.peer));
+        let outcome = contest(contestant, &urls, COUNTED_AT, span).count(&server);
+        looker.flush()?;
+        let cell = Cell { question: NAME, contestant: &contestant.peer, store: "redis", params: &params };
+        bench.note(&cell, 1, outcome)?;
+    }
+    Ok(())
+}
+
+fn contest<'a>(contestant: &'a Contestant, urls: &'a [String], processes: usize, seconds: f64) -> Contest<'a> {
+    Contest { contestant, urls, prefix: "bench/hot", processes, tasks: 1, seconds, patience: PATIENCE }
+}

@@ -1,0 +1,105 @@
+//! Acquire and release of names that nobody else wants: one task for the latency, many for the throughput.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_testkit::servers::Redis;
+
+use super::{each, seconds};
+use crate::bench::Bench;
+use crate::contestant::Contestant;
+use crate::limit;
+use crate::server::Looker;
+
+const NAME: &str = "pairs";
+const TASKS: [usize; 4] = [1, 16, 256, 1_024];
+/// At how many tasks `redis-benchmark` takes its turn; the others of the round are held against the same.
+const LIMIT_AT: usize = 256;
+/// Names of each task, in turn.
+const NAMES: usize = 100;
+
+/// What `redis-benchmark` is called among the contestants.
+pub const LIMIT: &str = "redis-benchmark";
+
+/// Seconds to warm up and to count: with many tasks a pair of a slow contestant takes more than one.
+fn spans(bench: &Bench, tasks: usize) -> (f64, f64) {
+    let counted = if tasks > 256 { 1.5 } else { 0.6 };
+    bench.plan.choose((0.3, counted), (0.1, 0.3))
+}
+
+fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
+    let mut all = bench.over("redis");
+    if tasks == 1 {
+        all.push(Contestant::classic());
+    }
+    if tasks == LIMIT_AT {
+        all.push(Contestant { peer: LIMIT.into(), ..Contestant::classic() });
+    }
+    all
+}
+
+/// See [`Question`](super::Question).
+pub fn takes(bench: &Bench) -> Duration {
+    let cell = |tasks| {
+        let (warmup, counted) = spans(bench, tasks);
+        each(bench, &contestants(bench, tasks), warmup + counted + 0.1)
+    };
+    TASKS.iter().map(|tasks| cell(*tasks)).sum::<Duration>() + seconds(2.0 * bench.plan.rounds as f64)
+}
+
+/// See [`Question`](super::Question).
+pub fn ask(bench: &mut Bench) -> Result<(), String> {
+    let server = Redis::start();
+    let mut looker = Looker::new(&server)?;
+    let all_spans = TASKS.map(|tasks| spans(bench, tasks));
+    let requests = bench.plan.choose(200_000, 20_000);
+    let who: Vec<Vec<Contestant>> = TASKS.iter().map(|tasks| contestants(bench, *tasks)).collect();
+    let params = TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));
+    let index = |params: &Value| TASKS.iter().position(|tasks| params["tasks"] == *tasks).unwrap_or(0);
+    let of = |params: &Value, _| who[index(params)].clone();
+    bench.rounds(NAME, &params, of, |contestant, params, _| {
+        let outcome = if contestant.peer == LIMIT {
+            limit::pairs(&server, requests)
+        } else {
+            let urls = [server.url().to_owned()];
+            measure(contestant, &urls, &params["tasks"], all_spans[index(params)], Some(&mut looker))
+        };
+        looker.flush()?;
+        outcome
+    })
+}
+
+/// Pairs of one contestant, with the rate and what a pair costs client and server.
+///
+/// # Errors
+///
+/// If it fails or takes too long.
+pub fn measure(
+    contestant: &Contestant,
+    urls: &[String],
+    tasks: &Value,
+    (warmup, counted): (f64, f64),
+    mut looker: Option<&mut Looker>,
+) -> Result<Value, String> {
+    let mut look = || looker.as_mut().map(|looker| looker.look()).transpose();
+    let before = look()?;
+    let order = json!({ "urls": urls, "tasks": tasks, "names": NAMES, "prefix": format!("bench/{NAME}"),
+        "warmup_s": warmup, "seconds": counted });
+    let mut result = contestant.ask("pairs", order, seconds(warmup + counted))?;
+    let after = look()?;
+    let number = |field: &str| result[field].as_f64().ok_or_else(|| format!("no {field} in {result}"));
+    let (pairs, span) = (number("pairs")?, number("seconds")?);
+    let client = number("cpu_s")? * 1e6 / pairs;
+    if pairs == 0.0 {
+        return Err(format!("not one pair in {span} s"));
+    }
+    result["pairs_per_s"] = json!(pairs / span);
+    result["client_us_per_pair"] = json!(client);
+    if let (Some(before), Some(after)) = (before, after) {
+        let used = after.cpu_s - before.cpu_s;
+        result["server_cpu_s"] = json!(used);
+        // The server is looked at from before the warm-up on, when it does as much.
+        result["server_us_per_pair"] = json!(used * 1e6 / (pairs * (span + warmup) / span));
+    }
+    Ok(result)
+}

@@ -1,0 +1,138 @@
+//! Whether the figures that tenure set out to reach are reached.
+
+use super::table::{Table, exact, number};
+use crate::data::{Data, Pick, ratios};
+use crate::questions::pairs::LIMIT;
+use crate::stats::Figure;
+
+/// One goal: what was measured, and what it should be.
+struct Goal {
+    what: String,
+    measured: String,
+    goal: String,
+    /// None if it was not measured.
+    reached: Option<bool>,
+}
+
+fn at_least(what: &str, figure: Option<f64>, least: f64, unit: &str) -> Goal {
+    goal(what, figure, &format!(">= {}{unit}", exact(least)), unit, |figure| figure >= least)
+}
+
+fn at_most(what: &str, figure: Option<f64>, most: f64, unit: &str) -> Goal {
+    goal(what, figure, &format!("<= {}{unit}", exact(most)), unit, |figure| figure <= most)
+}
+
+fn goal(what: &str, figure: Option<f64>, goal: &str, unit: &str, reached: impl Fn(f64) -> bool) -> Goal {
+    let measured = figure.map_or_else(|| "-".into(), |figure| format!("{}{unit}", number(figure)));
+    Goal { what: what.into(), measured, goal: goal.into(), reached: figure.map(reached) }
+}
+
+/// The peer that is best in a field, and tenure against it.
+fn against_best(data: &Data, pick: &Pick<'_>, field: &str, more_is_better: bool) -> Option<(String, f64)> {
+    let peers = data.contestants(pick).into_iter().filter(|name| name != "tenure");
+    let figures = peers.filter_map(|peer| Some((data.figure(pick, &peer, field)?.median, peer)));
+    let better = |one: &(f64, String), other: &(f64, String)| one.0.total_cmp(&other.0);
+    let (_, best) = if more_is_better { figures.max_by(better) } else { figures.min_by(better) }?;
+    let ratio = data.ratio(pick, ("tenure", &best), field)?;
+    Some((best, ratio.median))
+}
+
+fn goals(data: &Data) -> Vec<Goal> {
+    let pick = |question, store, params, part| Pick { question, store, params, part };
+    let median = |pick: &Pick<'_>, field: &str| data.figure(pick, "tenure", field).map(|figure| figure.median);
+    let mut goals = Vec::new();
+
+    let many = pick("pairs", "redis", &[("tasks", 256.0)], "");
+    let limit = data.ratio(&many, ("tenure", LIMIT), "pairs_per_s");
+    goals.push(at_least(
+        "Redis, pairs/s of 256 tasks, of what redis-benchmark does",
+        limit.map(|ratio| ratio.median),
+        0.9,
+        "",
+    ));
+    let one = pick("pairs", "redis", &[("tasks", 1.0)], "");
+    let classic = data.ratio(&one, ("tenure", "classic pair"), "p50_us").map(|ratio| ratio.median);
+    goals.push(at_most(
+        "Redis, time of a pair of one task, against the classic pair by the same client",
+        classic,
+        1.3,
+        " times",
+    ));
+
+    let hot = pick("hot", "redis", &[("processes", 8.0)], "");
+    for (what, field, more, goal) in [
+        ("transfers to another owner/s", "transfers_per_s", true, 3.0),
+        ("acquisitions/s", "acquisitions_per_s", true, 1.0),
+        ("p99 of the wait", "wait_p99_us", false, 0.1),
+    ] {
+        let best = against_best(data, &hot, field, more);
+        let against = best.as_ref().map_or(String::new(), |(peer, _)| format!(" ({peer})"));
+        let what = format!("8 processes on one name, {what}, against the peer best in it{against}");
+        let ratio = best.map(|(_, ratio)| ratio);
+        goals.push(if more { at_least(&what, ratio, goal, " times") } else { at_most(&what, ratio, goal, " times") });
+    }
+    let commands = pick("hot", "redis", &[("processes", 8.0)], "commands");
+    let sent = median(&commands, "commands_per_acquisition");
+    goals.push(at_most("8 processes on one name, commands sent per acquisition", sent, 3.0, ""));
+
+    let crowd = pick("crowd", "redis", &[], "");
+    let best = against_best(data, &crowd, "acquisitions_per_s", true);
+    let against = best.as_ref().map_or(String::new(), |(peer, _)| format!(" ({peer})"));
+    let what = format!("1,000 tasks of one process on one name, acquisitions/s, against the best peer{against}");
+    goals.push(at_least(&what, best.map(|(_, ratio)| ratio), 50.0, " times"));
+
+    let acquire = |hung: &'static [(&'static str, f64)]| {
+        data.rounds(&pick("redlock", "redlock", hung, "acquire"), "tenure", "p50_us")
+    };
+    let hung = Figure::of(&ratios(&acquire(&[("hung", 2.0)]), &acquire(&[("hung", 0.0)])));
+    let what = "Redlock, p50 of an acquire with two of five servers hung, against all five up";
+    goals.push(at_most(what, hung.map(|ratio| ratio.median), 1.2, " times"));
+
+    let held = pick("held", "redis", &[("leases", 100_000.0)], "");
+    goals.push(at_most("100,000 leases held, client, of one core", median(&held, "cpu_percent"), 10.0, " %"));
+    goals.push(at_most("100,000 leases held, client, memory each", median(&held, "bytes_per_lease"), 1_024.0, " B"));
+
+    let command = pick("embedded", "embedded", &[], "command");
+    let (ours, flock) = (data.rounds(&command, "tenure", "p50_ms"), data.rounds(&command, "flock", "p50_ms"));
+    let later: Vec<f64> = ours.iter().filter_map(|(round, own)| Some(own - flock.get(round)?)).collect();
+    let later = Figure::of(&later).map(|later| later.median);
+    goals.push(at_most("`tenure run` starts its command later than flock, embedded", later, 10.0, " ms"));
+
+    let part = |store, params, part, field| median(&pick("embedded", store, params, part), field);
+    goals.push(at_most("pair of one task, memory", part("memory", &[], "pair", "pair_us"), 2.0, " µs"));
+    for (what, params) in [("one thread", &[("threads", 1.0)]), ("two threads", &[("threads", 2.0)])] {
+        let rate = part("memory", params, "hand-over", "acquisitions_per_s");
+        goals.push(at_least(&format!("1,000 tasks hand one name over, memory, {what}"), rate, 1e6, "/s"));
+    }
+    let held = part("memory", &[("leases", 100_000.0)], "held", "cpu_percent");
+    goals.push(at_most("100,000 leases held, memory, store and client, of one core", held, 2.0, " %"));
+    let wake = part("embedded", &[], "wake", "p99_ms");
+    goals.push(at_most("waiter in another process runs after the release, embedded, p99", wake, 5.0, " ms"));
+
+    for what in ["etcd, pairs/s, against its Go recipe", "ZooKeeper, pairs/s, against Curator", "PostgreSQL, pairs/s"] {
+        goals.push(Goal { what: what.into(), measured: "-".into(), goal: "no backend yet".into(), reached: None });
+    }
+    goals
+}
+
+/// The goals, and which of them are reached.
+pub(super) fn text(data: &Data) -> String {
+    let mut table = Table::new(["what", "measured", "to reach", ""]);
+    let goals = goals(data);
+    for goal in &goals {
+        let verdict = match goal.reached {
+            Some(true) => "reached",
+            Some(false) => "**not reached**",
+            None => "not measured",
+        };
+        table.row([&goal.what, &goal.measured, &goal.goal, verdict]);
+    }
+    let count = |reached| goals.iter().filter(|goal| goal.reached == reached).count();
+    format!(
+        "## The goals\n\n{} reached, {} not reached, {} not measured. \"times\" is tenure's figure through the other's.\n\n{}",
+        count(Some(true)),
+        count(Some(false)),
+        count(None),
+        table.text()
+    )
+}

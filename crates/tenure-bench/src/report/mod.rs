@@ -1,0 +1,40 @@
+//! The report: what was measured, as tables and plots, and whether the goals are reached.
+
+mod ahead;
+mod goals;
+mod head;
+mod plots;
+mod sections;
+pub mod table;
+
+use std::path::Path;
+
+use crate::data::Data;
+
+/// Writes `REPORT.md` and its plots into a folder.
+///
+/// # Errors
+///
+/// If they cannot be written.
+pub fn write(data: &Data, raw: &Path, out: &Path) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", out.display());
+    std::fs::create_dir_all(out).map_err(|error| failed(&error))?;
+    for (name, svg) in plots::all(data)? {
+        std::fs::write(out.join(format!("{name}.svg")), svg).map_err(|error| failed(&error))?;
+    }
+    std::fs::write(out.join("REPORT.md"), text(data, raw)).map_err(|error| failed(&error))
+}
+
+/// The text of the report.
+pub fn text(data: &Data, raw: &Path) -> String {
+    let name = raw.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    [
+        head::text(data, &name),
+        goals::text(data),
+        ahead::text(data),
+        sections::text(data),
+        head::contestants(data),
+        head::missing(data),
+    ]
+    .join("\n")
+}

@@ -1,0 +1,292 @@
+//! A section for each question: its tables and its plots.
+
+use std::fmt::Write as _;
+
+use super::table::{Table, exact, median, number, scaled, spread};
+use crate::data::{Data, Pick, ratios};
+use crate::questions::pairs::LIMIT;
+use crate::stats::Figure;
+
+/// All sections that there are data for.
+pub(super) fn text(data: &Data) -> String {
+    let sections = [
+        ("Pairs", pairs(data)),
+        ("One name, several processes", hot(data)),
+        ("One name, a thousand tasks of one process", crowd(data)),
+        ("The holder is killed", takeover(data)),
+        ("Leases held", held(data)),
+        ("Waiters", waiters(data)),
+        ("Names", names(data)),
+        ("Redlock", redlock(data)),
+        ("The engine, the embedded store and the command", embedded(data)),
+    ];
+    let mut text = String::new();
+    for (title, section) in sections {
+        let section = if section.trim().is_empty() { "Not measured in this run.\n".to_owned() } else { section };
+        let _ = writeln!(text, "## {title}\n\n{section}");
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn over<'a>(question: &'a str, store: &'a str, params: &'a [(&'a str, f64)], part: &'a str) -> Pick<'a> {
+    Pick { question, store, params, part }
+}
+
+fn plot(name: &str, what: &str) -> String {
+    format!("![{what}]({name}.svg)\n\n")
+}
+
+/// A heading and a table, if it has rows.
+fn titled(text: &mut String, title: &str, table: &Table) {
+    if !table.is_empty() {
+        let _ = writeln!(text, "**{title}**\n\n{}", table.text());
+    }
+}
+
+fn times(ratio: Option<Figure>) -> String {
+    ratio.map_or_else(|| "-".into(), |ratio| format!("{} times", number(ratio.median)))
+}
+
+fn pairs(data: &Data) -> String {
+    let mut text = String::new();
+    let limits = data.rounds(&over("pairs", "redis", &[], ""), LIMIT, "pairs_per_s");
+    for tasks in data.values(&over("pairs", "redis", &[], ""), "tasks") {
+        let params = [("tasks", tasks)];
+        let pick = over("pairs", "redis", &params, "");
+        let mut table = Table::new([
+            "contestant",
+            "pairs/s",
+            "tenure does",
+            "of the limit",
+            "p50 µs",
+            "p99 µs",
+            "client CPU µs a pair",
+            "server CPU µs a pair",
+        ]);
+        for name in data.contestants(&pick) {
+            let own = data.rounds(&pick, &name, "pairs_per_s");
+            let field = |field: &str| data.figure(&pick, &name, field);
+            table.row([
+                name.clone(),
+                spread(field("pairs_per_s")),
+                times(data.ratio(&pick, ("tenure", &name), "pairs_per_s")),
+                median(Figure::of(&ratios(&own, &limits))),
+                spread(field("p50_us")),
+                median(field("p99_us")),
+                median(field("client_us_per_pair")),
+                median(field("server_us_per_pair")),
+            ]);
+        }
+        titled(&mut text, &format!("{} tasks", exact(tasks)), &table);
+    }
+    if text.is_empty() { text } else { plot("pairs", "pairs per second by tasks") + &text }
+}
+
+/// The columns of a contest for one name.
+fn contest(data: &Data, pick: &Pick<'_>) -> Table {
+    let mut table = Table::new([
+        "contestant",
+        "acquisitions/s",
+        "tenure does",
+        "transfers/s",
+        "wait p50 ms",
+        "p99 ms",
+        "longest ms",
+        "Jain",
+        "without a turn",
+        "client CPU µs",
+        "server CPU µs",
+    ]);
+    for name in data.contestants(pick) {
+        let field = |field: &str| data.figure(pick, &name, field);
+        let wait = |name: &str| scaled(field(name), 1e-3);
+        table.row([
+            name.clone(),
+            spread(field("acquisitions_per_s")),
+            times(data.ratio(pick, ("tenure", &name), "acquisitions_per_s")),
+            spread(field("transfers_per_s")),
+            median(wait("wait_p50_us")),
+            median(wait("wait_p99_us")),
+            spread(wait("wait_max_us")),
+            median(field("jain")),
+            median(field("without_a_turn")),
+            median(field("client_us_per_acquisition")),
+            median(field("server_us_per_acquisition")),
+        ]);
+    }
+    table
+}
+
+fn hot(data: &Data) -> String {
+    let mut text = String::new();
+    let all = over("hot", "redis", &[], "");
+    for processes in data.values(&all, "processes") {
+        let params = [("processes", processes)];
+        let table = contest(data, &Pick { params: &params, ..all });
+        titled(&mut text, &format!("{} processes", exact(processes)), &table);
+    }
+    let commands = over("hot", "redis", &[], "commands");
+    let mut table = Table::new(["contestant", "commands sent per acquisition"]);
+    for name in data.contestants(&commands) {
+        let sent = data.figure(&commands, &name, "commands_per_acquisition");
+        table.row([name, median(sent)]);
+    }
+    titled(&mut text, "Commands, 8 processes, counted with `MONITOR` in a pass of their own", &table);
+    if text.is_empty() {
+        return text;
+    }
+    plot("hot-waits", "waits of eight processes") + &plot("hot-acquisitions", "acquisitions by processes") + &text
+}
+
+fn crowd(data: &Data) -> String {
+    contest(data, &over("crowd", "redis", &[], "")).text()
+}
+
+fn takeover(data: &Data) -> String {
+    let mut table = Table::new(["contestant", "store", "ms from the kill to the next holder (ttl 2,000 ms)"]);
+    for store in ["redis", "embedded"] {
+        let pick = over("takeover", store, &[], "");
+        for name in data.contestants(&pick) {
+            let after = spread(data.figure(&pick, &name, "after_ms"));
+            table.row([name, store.to_owned(), after]);
+        }
+    }
+    table.text()
+}
+
+fn held(data: &Data) -> String {
+    let mut text = String::new();
+    for leases in data.values(&over("held", "redis", &[], ""), "leases") {
+        let params = [("leases", leases)];
+        let pick = over("held", "redis", &params, "");
+        let mut table = Table::new([
+            "contestant",
+            "client CPU %",
+            "client B a lease",
+            "server CPU %",
+            "server B a lease",
+            "scripts/s",
+            "renewals/s",
+            "still held",
+        ]);
+        for name in data.contestants(&pick) {
+            let field = |field: &str| data.figure(&pick, &name, field);
+            table.row([
+                name.clone(),
+                spread(field("cpu_percent")),
+                median(field("bytes_per_lease")),
+                spread(field("server_cpu_percent")),
+                median(field("server_bytes_per_lease")),
+                median(field("scripts_per_s")),
+                median(field("renewals_per_s")),
+                median(field("held")),
+            ]);
+        }
+        titled(&mut text, &format!("{} leases", exact(leases)), &table);
+    }
+    if text.is_empty() { text } else { plot("held", "CPU by leases held") + &text }
+}
+
+fn waiters(data: &Data) -> String {
+    let all = over("waiters", "redis", &[], "");
+    let mut table = Table::new(["waiters", "claim µs (calls)", "renew µs (calls)", "release µs (calls)"]);
+    for waiters in data.values(&all, "waiters") {
+        let params = [("waiters", waiters)];
+        let pick = Pick { params: &params, ..all };
+        let op = |op: &str| {
+            let field = |field: &str| data.figure(&pick, "tenure", &format!("{op}.{field}"));
+            format!("{} ({})", median(field("server_us")), median(field("calls")))
+        };
+        table.row([exact(waiters), op("claim"), op("renew"), op("release")]);
+    }
+    if table.is_empty() { String::new() } else { plot("waiters", "server time by waiters") + &table.text() }
+}
+
+fn names(data: &Data) -> String {
+    let all = over("names", "redis", &[], "");
+    let mut table =
+        Table::new(["other names held", "pair p50 µs", "p99 µs", "server CPU µs a pair", "server B a name"]);
+    for names in data.values(&all, "names") {
+        let params = [("names", names)];
+        let field = |field: &str| data.figure(&Pick { params: &params, ..all }, "tenure", field);
+        table.row([
+            exact(names),
+            spread(field("p50_us")),
+            median(field("p99_us")),
+            median(field("server_us_per_pair")),
+            median(field("server_bytes_per_name")),
+        ]);
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    let released = data.figure(&over("names", "redis", &[], "released"), "tenure", "server_bytes_per_name");
+    let released = format!("\nOnce all were released: {} B a name.\n", median(released));
+    plot("names", "a pair among many names") + &table.text() + &released
+}
+
+fn redlock(data: &Data) -> String {
+    let mut text = String::new();
+    for (title, part) in
+        [("A pair of one task, by servers that hang", "latency"), ("An acquire alone, by servers that hang", "acquire")]
+    {
+        let all = over("redlock", "redlock", &[], part);
+        let mut table = Table::new(["hung", "contestant", "p50 ms", "p99 ms", "longest ms", "against none hung"]);
+        for hung in data.values(&all, "hung") {
+            let params = [("hung", hung)];
+            let pick = Pick { params: &params, ..all };
+            for name in data.contestants(&pick) {
+                let field = |field: &str| scaled(data.figure(&pick, &name, field), 1e-3);
+                let none = data.rounds(&Pick { params: &[("hung", 0.0)], ..all }, &name, "p50_us");
+                let against = Figure::of(&ratios(&data.rounds(&pick, &name, "p50_us"), &none));
+                let (p50, p99, longest) = (field("p50_us"), field("p99_us"), field("max_us"));
+                table.row([exact(hung), name, spread(p50), median(p99), median(longest), times(against)]);
+            }
+        }
+        titled(&mut text, title, &table);
+    }
+    let mut table = Table::new(["contestant", "store", "pairs/s", "tenure does", "client CPU µs a pair"]);
+    for (store, part) in [("redlock", "pairs"), ("redis", "one redis")] {
+        let pick = over("redlock", store, &[], part);
+        for name in data.contestants(&pick) {
+            let field = |field: &str| data.figure(&pick, &name, field);
+            let (rate, cpu) = (spread(field("pairs_per_s")), median(field("client_us_per_pair")));
+            let against = times(data.ratio(&pick, ("tenure", &name), "pairs_per_s"));
+            table.row([name, store.to_owned(), rate, against, cpu]);
+        }
+    }
+    titled(&mut text, "256 tasks; one Redis in the same rounds", &table);
+    titled(&mut text, "8 processes on one name", &contest(data, &over("redlock", "redlock", &[], "hot")));
+    if text.is_empty() { text } else { plot("redlock", "time of a pair by servers that hang") + &text }
+}
+
+fn embedded(data: &Data) -> String {
+    let mut table = Table::new(["what", "measured"]);
+    let mut add = |what: &str, pick: Pick<'_>, who: &str, fields: &[(&str, &str)]| {
+        let told = |(field, unit): &(&str, &str)| {
+            data.figure(&pick, who, field).map(|figure| format!("{}{unit}", spread(Some(figure))))
+        };
+        let told: Vec<String> = fields.iter().filter_map(told).collect();
+        if !told.is_empty() {
+            table.row([what.to_owned(), told.join(", ")]);
+        }
+    };
+    let part = |store, params, part| Pick { question: "embedded", store, params, part };
+    add("pair of one task, memory", part("memory", &[], "pair"), "tenure", &[("pair_us", " µs")]);
+    for (threads, params) in [("one thread", &[("threads", 1.0)]), ("two threads", &[("threads", 2.0)])] {
+        let what = format!("1,000 tasks hand one name over, memory, {threads}");
+        add(&what, part("memory", params, "hand-over"), "tenure", &[("acquisitions_per_s", "/s")]);
+    }
+    let held = [("cpu_percent", " % of one core"), ("bytes_per_lease", " B each"), ("held", " held")];
+    add("leases held, memory (store and client)", part("memory", &[], "held"), "tenure", &held);
+    let pair = [("pairs_per_s", "/s"), ("p50_us", " µs p50"), ("p99_us", " µs p99")];
+    add("pairs of one task, embedded", part("embedded", &[("tasks", 1.0)], "pairs"), "tenure", &pair);
+    add("pairs of 256 tasks, embedded", part("embedded", &[("tasks", 256.0)], "pairs"), "tenure", &pair);
+    let hot = [("acquisitions_per_s", "/s"), ("wait_p99_us", " µs p99 of the wait"), ("jain", " Jain")];
+    add("8 processes on one name, embedded", part("embedded", &[], "hot"), "tenure", &hot);
+    let ms = [("p50_ms", " ms p50"), ("p99_ms", " ms p99"), ("max_ms", " ms longest")];
+    add("a waiter in another process runs after the release, embedded", part("embedded", &[], "wake"), "tenure", &ms);
+    add("`tenure run` to the command's first line", part("embedded", &[], "command"), "tenure", &ms);
+    add("`flock` to the command's first line", part("embedded", &[], "command"), "flock", &ms);
+    table.text()
+}
