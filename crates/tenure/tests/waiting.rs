@@ -315,12 +315,14 @@ async fn behind_a_local_task_too_a_store_out_of_reach_is_not_a_busy_lock() {
 
 #[tokio::test]
 async fn local_tasks_do_not_wait_for_a_leader_that_nobody_polls() {
-    for reply in [Reply::Comes, Reply::ComesLater] {
+    // A short ttl is over before a request counts as unanswered.
+    let ttls = [TTL, Duration::from_millis(200)];
+    for (reply, ttl) in [Reply::Comes, Reply::ComesLater].into_iter().flat_map(|reply| ttls.map(|ttl| (reply, ttl))) {
         let world = World::new();
         let held = world.client("h").lock("x").ttl(TTL).acquire().await.unwrap();
         let (a, gate) = world.gated("a");
         gate.set(reply);
-        let lock = a.lock("x").ttl(TTL);
+        let lock = a.lock("x").ttl(ttl);
         let mut leader = Box::pin(lock.acquire());
         assert!(common::poll_once(leader.as_mut()).is_pending());
         let mut second = Box::pin(lock.acquire());
@@ -386,6 +388,27 @@ async fn a_task_called_to_lead_that_nobody_polls_is_passed_over() {
     let third = world.drive("the third task", third).await.unwrap();
     drop(third);
     assert!(world.drive("the parked one", parked).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn a_request_under_way_that_is_passed_to_a_task_that_nobody_polls_ends_with_its_ttl() {
+    for ttl in [TTL, Duration::from_millis(200)] {
+        let world = World::new();
+        let (a, gate) = world.gated("a");
+        gate.set(Reply::ComesLater);
+        let lock = a.lock("x").ttl(ttl);
+        let mut leader = Box::pin(lock.acquire());
+        assert!(common::poll_once(leader.as_mut()).is_pending());
+        let mut parked = Box::pin(lock.acquire());
+        still_pending(parked.as_mut()).await;
+        let mut third = Box::pin(lock.acquire());
+        still_pending(third.as_mut()).await;
+        // The parked task is now the one whose request is under way.
+        drop(leader);
+        let third = world.drive("the third task", third).await.unwrap();
+        drop(third);
+        assert!(world.drive("the parked one", parked).await.unwrap().is_held());
+    }
 }
 
 #[tokio::test]

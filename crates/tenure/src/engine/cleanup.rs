@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::core::{Core, release};
 use super::live::LiveClaim;
 use super::plan::Plan;
+use super::request::Request;
 use crate::backend::{Answer, Block, Call, Claimed};
 use crate::token::Token;
 
@@ -15,8 +16,8 @@ const DECLINE_MAX: Duration = Duration::from_secs(1);
 
 /// How far a claim has come.
 pub(super) enum Stage {
-    /// The claim is to be asked for, or being asked for: then it has the request.
-    Asking,
+    /// The claim is to be asked for, or being asked for.
+    Asking(Option<Arc<Request>>),
     /// The store has it.
     Answered,
     /// `held` asks for its next block of tokens; `claim` is the next one's, should it be moved.
@@ -59,11 +60,11 @@ pub(super) fn ending(
     let (core, claim, repeatable) = (core.clone(), claim.clone(), plan.repeatable);
     match stage {
         Stage::Over => None,
-        Stage::Asking if !sent => None,
-        Stage::Asking => Some(Box::pin(async move {
+        Stage::Asking(None) if !sent => None,
+        Stage::Asking(request) => Some(Box::pin(async move {
             let mut number = claim.number();
-            if let Some(call) = claim.take_request()
-                && let Some(Ok(answer)) = core.within(|| Some(core.clock.now() + ttl), call).await
+            if let Some(request) = request
+                && let Some(Ok(answer)) = core.answer_within(|| core.clock.now() + ttl, &request).await
             {
                 match answer.value {
                     Claimed::Stands(standing) => number = Some(standing.number),

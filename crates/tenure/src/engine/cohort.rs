@@ -270,8 +270,8 @@ impl Cohorts {
         if shard.get(name).is_none_or(|cohort| cohort.term != term) {
             return leader.pending.take();
         }
-        // One that the store has heard of is missed by its ttl; one that it has not, by this.
-        let unheard = leader.pending.as_ref().filter(|pending| !pending.is_sent()).map(Pending::ttl);
+        // One that the store has answered is missed by its ttl; one that it has not, by this.
+        let unheard = leader.pending.as_ref().filter(|pending| !pending.is_answered()).map(Pending::ttl);
         while let Some((_, sender)) = shard.get_mut(name).and_then(|cohort| cohort.waiters.pop_first()) {
             match sender.send(Turn::Lead(leader)) {
                 Ok(()) => {

@@ -14,6 +14,7 @@ use super::cohort::Cohorts;
 use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Registry};
+use super::request::{Asked, Request};
 use super::watchdog::{self, next_ask};
 use crate::backend::{Answer, Backend, Claimed, Event, Released};
 use crate::clock::{Clock, Moment};
@@ -151,11 +152,7 @@ impl Core {
 
     /// Resolves at `at`.
     pub(crate) fn alarm(self: &Arc<Self>, at: Moment) -> Alarm {
-        Alarm { core: self.clone(), at, asks_for: None, key: None }
-    }
-
-    fn alarm_for(self: &Arc<Self>, at: Moment, claim: &Arc<LiveClaim>) -> Alarm {
-        Alarm { core: self.clone(), at, asks_for: Some(claim.clone()), key: None }
+        Alarm { core: self.clone(), at, request: None, key: None }
     }
 
     /// Runs background work: at once as far as it goes, the rest on the client's runtime.
@@ -229,40 +226,44 @@ impl Core {
         .await
     }
 
-    /// Awaits the answer to the request for a claim until `limit`. If this future is not polled then, the answer
-    /// is taken note of all the same.
+    /// Awaits the answer to a request until `limit`. If this future does nothing for a third of the ttl, somebody else
+    /// takes note of the answer.
     pub(crate) async fn answer_within(
         self: &Arc<Self>,
         limit: impl Fn() -> Moment,
-        claim: &Arc<LiveClaim>,
-    ) -> Option<Result<Answer<Claimed>>> {
+        request: &Arc<Request>,
+    ) -> Option<Asked> {
         let mut alarm: Option<Alarm> = None;
         poll_fn(|cx| {
-            if let Poll::Ready(answer) = claim.poll_request(cx) {
+            if let Poll::Ready(answer) = request.poll(cx) {
                 return Poll::Ready(answer);
             }
-            let alarm = alarm.get_or_insert_with(|| self.alarm_for(limit(), claim));
-            Pin::new(alarm).poll(cx).map(|()| None)
+            let alarm = alarm.get_or_insert_with(|| {
+                let mut alarm = self.alarm(limit());
+                alarm.request = Some(request.clone());
+                alarm
+            });
+            Pin::new(alarm).poll(cx).map(|()| request.give_up())
         })
         .await
     }
 
-    /// The task that asked for a claim has not taken note of the answer in time, and perhaps never will: a claim that
-    /// nobody takes is then to end with its ttl like any other.
-    pub(crate) fn attend(self: &Arc<Self>, claim: Arc<LiveClaim>, asked: Waker) {
+    /// The task that asked for a claim has done nothing for a while, and perhaps never will: a claim that nobody takes is
+    /// then to end with its ttl like any other.
+    pub(crate) fn attend(self: &Arc<Self>, request: Arc<Request>, asker: Waker) {
+        let Some(call) = request.attend(asker) else { return };
         let core = self.clone();
         self.runtime.spawn(async move {
+            let claim = &request.claim;
             let limit = || Some(core.clock.now() + claim.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
-            let note = |answer: &Result<Answer<Claimed>>| {
-                core.reached(Some(answer.as_ref()));
-                if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = answer
-                    && claim.answered(standing, *counted_from)
-                {
-                    core.registry.schedule(claim.id, next_ask(&claim, standing, *counted_from));
-                }
-            };
-            core.within(limit, poll_fn(|cx| claim.poll_unattended(cx, note))).await;
-            asked.wake();
+            let answer = core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
+            core.reached(Some(answer.as_ref()));
+            if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer
+                && claim.answered(standing, *counted_from)
+            {
+                core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));
+            }
+            request.answered(answer);
         });
     }
 
@@ -313,8 +314,8 @@ pub(crate) async fn release(
 pub(crate) struct Alarm {
     core: Arc<Core>,
     at: Moment,
-    /// The claim whose answer is awaited, if one is.
-    asks_for: Option<Arc<LiveClaim>>,
+    /// What is to be looked after, should nobody poll this.
+    request: Option<Arc<Request>>,
     key: Option<Key>,
 }
 
@@ -330,11 +331,16 @@ impl Future for Alarm {
             }
         }
         let waker = cx.waker().clone();
-        let kind = match &self.asks_for {
-            Some(claim) => Kind::Unanswered(claim.clone(), waker),
-            None => Kind::Alarm(waker),
-        };
-        self.key = Some(self.core.registry.add_timer(kind, self.at));
+        self.key = Some(match self.request.take() {
+            None => self.core.registry.add_timer(Kind::Alarm(waker), self.at),
+            Some(request) => {
+                let mut attend_at = self.at;
+                if request.claim.ttl / 3 < ATTENDED_MIN {
+                    attend_at = attend_at.min(self.core.clock.now() + request.claim.ttl / 3);
+                }
+                self.core.registry.add_timer(Kind::Unanswered(request, waker), attend_at)
+            }
+        });
         Poll::Pending
     }
 }

@@ -1,24 +1,22 @@
 //! A claim of this client that the store has, or may have.
 
-use std::fmt;
-use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::lease;
 use super::plan::Plan;
-use crate::backend::{Answer, Call, Claimed, Replicas};
+use crate::backend::Replicas;
 use crate::clock::Moment;
-use crate::error::{Loss, Result};
+use crate::error::Loss;
 use crate::machine::{Grant, Place, Shape, Standing};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 
 /// One claim, shared by the task that waits for it, its guard and the watchdog.
+#[derive(Debug)]
 pub(crate) struct LiveClaim {
     pub(crate) name: Name,
     pub(crate) id: ClaimId,
@@ -39,8 +37,6 @@ pub(crate) struct LiveClaim {
     /// The local deadline in microseconds: zero before the first answer and after a loss.
     deadline: AtomicU64,
     state: Mutex<State>,
-    /// The request for it that is under way: polled by the task that asked, or by whoever looks after it.
-    request: Mutex<Option<Call<Answer<Claimed>>>>,
     changed: Notify,
     /// Rung when it is worth asking again.
     nudged: Notify,
@@ -93,7 +89,6 @@ impl LiveClaim {
             turn: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             state: Mutex::new(state),
-            request: Mutex::new(None),
             changed: Notify::new(),
             nudged: Notify::new(),
         }
@@ -101,47 +96,6 @@ impl LiveClaim {
 
     fn state(&self) -> MutexGuard<'_, State> {
         super::unpoisoned(self.state.lock())
-    }
-
-    fn request(&self) -> MutexGuard<'_, Option<Call<Answer<Claimed>>>> {
-        super::unpoisoned(self.request.lock())
-    }
-
-    /// Keeps the request for it that is under way.
-    pub(crate) fn keep_request(&self, request: Call<Answer<Claimed>>) {
-        *self.request() = Some(request);
-    }
-
-    pub(crate) fn has_request(&self) -> bool {
-        self.request().is_some()
-    }
-
-    /// Takes the request that is under way, or what became of it.
-    pub(crate) fn take_request(&self) -> Option<Call<Answer<Claimed>>> {
-        self.request().take()
-    }
-
-    /// The answer to the request that is under way; `None` if there is none.
-    pub(crate) fn poll_request(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Answer<Claimed>>>> {
-        let mut request = self.request();
-        let Some(call) = request.as_mut() else { return Poll::Ready(None) };
-        let answer = std::task::ready!(call.as_mut().poll(cx));
-        *request = None;
-        Poll::Ready(Some(answer))
-    }
-
-    /// The same for somebody else than the task that asked, who will find the answer should it ever look.
-    pub(crate) fn poll_unattended(
-        &self,
-        cx: &mut Context<'_>,
-        note: impl FnOnce(&Result<Answer<Claimed>>),
-    ) -> Poll<()> {
-        let mut request = self.request();
-        let Some(call) = request.as_mut() else { return Poll::Ready(()) };
-        let answer = std::task::ready!(call.as_mut().poll(cx));
-        note(&answer);
-        *request = Some(Box::pin(ready(answer)));
-        Poll::Ready(())
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -303,11 +257,5 @@ impl LiveClaim {
     /// Resolves at the next change of the phase to granted or lost.
     pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
-    }
-}
-
-impl fmt::Debug for LiveClaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveClaim").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
     }
 }

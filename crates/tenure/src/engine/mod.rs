@@ -16,6 +16,7 @@ mod lock;
 mod pending;
 mod plan;
 mod registry;
+mod request;
 mod session;
 mod watchdog;
 

@@ -15,6 +15,7 @@ use super::explain;
 use super::lease;
 use super::live::{LiveClaim, Phase};
 use super::plan::Plan;
+use super::request::Request;
 use super::watchdog::next_ask;
 use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
@@ -90,7 +91,7 @@ impl Pending {
             core: core.clone(),
             plan,
             claim,
-            stage: Stage::Asking,
+            stage: Stage::Asking(None),
             sent: false,
             reached: false,
             block,
@@ -129,9 +130,9 @@ impl Pending {
         self.plan.ttl
     }
 
-    /// Whether the store may have heard of it.
-    pub(crate) fn is_sent(&self) -> bool {
-        self.sent || matches!(self.stage, Stage::Answered | Stage::Block { .. })
+    /// Whether the store has answered it, so that the watchdog keeps its time.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered | Stage::Block { .. })
     }
 
     /// Drops it without ending anything: its caller does.
@@ -147,7 +148,7 @@ impl Pending {
     pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Won>> {
         loop {
             match &mut self.stage {
-                Stage::Asking => {
+                Stage::Asking(_) => {
                     if !self.ask(wait).await? {
                         return Ok(None);
                     }
@@ -174,17 +175,17 @@ impl Pending {
         let queue = (store.queue || store.hints) && !matches!(wait, Wait::No);
         let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
         let presumed = self.presumed();
-        if !self.claim.has_request() {
-            let mut request = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
-            request.attempt = self.attempt;
-            request.presumed = presumed;
+        let Stage::Asking(request) = &mut self.stage else { return Ok(true) };
+        if request.is_none() {
+            let mut wish = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
+            wish.attempt = self.attempt;
+            wish.presumed = presumed;
             self.sent = true;
-            self.claim.keep_request(self.core.backend.claim(&self.plan.name, request));
+            *request = Some(Request::new(self.claim.clone(), self.core.backend.claim(&self.plan.name, wish)));
         }
-        let answer = self.core.answer_within(limit, &self.claim).await;
-        if answer.is_none() {
-            drop(self.claim.take_request());
-        }
+        let Some(under_way) = request else { return Ok(true) };
+        let answer = self.core.answer_within(limit, under_way).await;
+        *request = None;
         self.core.reached(answer.as_ref().map(Result::as_ref));
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
@@ -421,7 +422,7 @@ impl Pending {
         }
         let fresh = register(&self.core, &self.plan, self.claim.led);
         let old = std::mem::replace(&mut self.claim, fresh);
-        let stage = std::mem::replace(&mut self.stage, Stage::Asking);
+        let stage = std::mem::replace(&mut self.stage, Stage::Asking(None));
         let sent = std::mem::replace(&mut self.sent, false);
         self.waited = false;
         if self.plan.repeatable && old.id == self.claim.id {

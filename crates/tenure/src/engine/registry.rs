@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::lease;
 use super::live::LiveClaim;
+use super::request::Request;
 use crate::clock::{Moment, NEVER};
 use crate::name::Name;
 use crate::owner::ClaimId;
@@ -47,8 +48,8 @@ pub(crate) enum Kind {
     Claim(Beat),
     /// Wakes a task.
     Alarm(Waker),
-    /// Wakes the task that asked for a claim, which was not answered in time.
-    Unanswered(Arc<LiveClaim>, Waker),
+    /// The task that asked has not been answered for a while, or does nothing.
+    Unanswered(Arc<Request>, Waker),
     /// The `max_hold` of the guard with this turn is over.
     MaxHold(Arc<LiveClaim>, u64),
     /// The guard with this turn is held longer than `warn_after`.

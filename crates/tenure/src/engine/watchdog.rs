@@ -13,6 +13,7 @@ use super::core::Core;
 use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Slot};
+use super::request::Request;
 use crate::backend::{Answer, Backend, Call, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::{Clock, Moment, NEVER};
 use crate::error::{Loss, Result};
@@ -51,8 +52,9 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         for (name, term) in round.summons {
             client.cohorts.depose(&client, &name, term);
         }
-        for (claim, asked) in round.unanswered {
-            client.attend(claim, asked);
+        for (request, asker) in round.unanswered {
+            client.attend(request, asker.clone());
+            asker.wake();
         }
         for claim in round.warn {
             let name = &claim.name;
@@ -87,7 +89,7 @@ struct Round {
     lost: Vec<(Arc<LiveClaim>, Loss)>,
     warn: Vec<Arc<LiveClaim>>,
     summons: Vec<(Name, u64)>,
-    unanswered: Vec<(Arc<LiveClaim>, Waker)>,
+    unanswered: Vec<(Arc<Request>, Waker)>,
 }
 
 struct Batch {
@@ -122,10 +124,7 @@ fn collect(core: &Core, now: Moment) -> Round {
         let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) else {
             match table.remove(key) {
                 Some(Kind::Alarm(waker)) => wakers.push(waker),
-                Some(Kind::Unanswered(claim, waker)) => {
-                    wakers.push(waker.clone());
-                    round.unanswered.push((claim, waker));
-                }
+                Some(Kind::Unanswered(request, asker)) => round.unanswered.push((request, asker)),
                 Some(Kind::MaxHold(claim, turn)) if claim.turn() == turn => round.lost.push((claim, Loss::MaxHold)),
                 Some(Kind::Warn(claim, turn)) if claim.turn() == turn => round.warn.push(claim),
                 Some(Kind::Summons(name, term)) => round.summons.push((name, term)),
@@ -135,6 +134,8 @@ fn collect(core: &Core, now: Moment) -> Round {
         };
         if beat.claim.is_granted() && now >= lease::lost_at(beat.claim.deadline()) {
             let claim = beat.claim.clone();
+            // One that nobody took by now was left alone, however late its grant was heard of.
+            claim.leave_alone();
             table.remove_claim(claim.id);
             round.lost.push((claim, Loss::Expired));
             continue;

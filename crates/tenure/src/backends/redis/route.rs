@@ -330,8 +330,15 @@ impl Cluster {
         node.or_insert_with(|| node_at(&self.shared, Place::at(&self.shared.settings, address))).clone()
     }
 
-    /// Asks who has which slot; those who ask at the same time share one answer.
-    async fn look(&self) -> Result<()> {
+    /// Asks who has which slot, in a task of the client: others wait for it, and a caller's may not be polled.
+    async fn look(self: &Arc<Self>) -> Result<()> {
+        let cluster = self.clone();
+        let looked = self.shared.runtime.spawn(async move { cluster.look_now().await });
+        looked.await.unwrap_or_else(|_| Err(unavailable("the client of Redis was closed")))
+    }
+
+    /// Those who ask at the same time share one answer.
+    async fn look_now(&self) -> Result<()> {
         let before = self.looks();
         let mut looks = self.looking.lock().await;
         if *looks > before {
