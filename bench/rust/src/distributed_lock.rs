@@ -10,7 +10,7 @@ use tenure_load::order::{Listing, Target};
 use tenure_load::{BoxError, Locker};
 
 pub(crate) fn listing(store: &str) -> Listing {
-    let settings = "expiry as asked, extended every third of it, validity of nine tenths (the defaults' proportions); \
+    let settings = "tokio with one thread; expiry as asked, extended every third of it, validity of nine tenths (the defaults' proportions); \
         its acquire answers at once that the lock is held, whatever its timeout: it is called again at once";
     // Over several servers the task that extends panics at its first extension (JoinHandle polled after completion).
     crate::listing("distributed-lock", store, "0.2.0", settings, store == "redis")

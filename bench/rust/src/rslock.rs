@@ -9,7 +9,7 @@ use tenure_load::{BoxError, Locker};
 pub(crate) const PEER: &str = "rslock";
 
 pub(crate) fn listing(store: &str) -> Listing {
-    let settings = "the defaults (pauses of 0 to 200 ms at random; acquire goes on for ever)";
+    let settings = "tokio with one thread; the defaults (pauses of 0 to 200 ms at random; acquire goes on for ever)";
     crate::listing(PEER, store, "0.10.0", settings, false)
 }
 

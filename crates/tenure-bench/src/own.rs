@@ -9,10 +9,10 @@ use crate::limit::Classic;
 /// The contestants that this program has.
 pub fn listings() -> Vec<Listing> {
     let stores = [
-        ("redis", "ttl_ms, else the defaults"),
-        ("redlock", "ttl_ms, else the defaults"),
-        ("embedded", "sqlite, ttl_ms, else the defaults"),
-        ("memory", "ttl_ms, else the defaults"),
+        ("redis", "ttl_ms, else the defaults; tokio with one thread"),
+        ("redlock", "ttl_ms, else the defaults; tokio with one thread"),
+        ("embedded", "sqlite, ttl_ms, else the defaults; tokio with one thread"),
+        ("memory", "ttl_ms, else the defaults; tokio with one thread"),
     ];
     let tenure = stores.map(|(store, settings)| Listing {
         peer: "tenure".into(),

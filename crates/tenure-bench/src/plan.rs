@@ -21,11 +21,6 @@ impl Plan {
         if self.quick { quick } else { full }
     }
 
-    /// The rounds of what takes long: fewer.
-    pub fn few_rounds(&self) -> usize {
-        self.rounds.min(3)
-    }
-
     /// Whether a question is asked.
     pub fn asks(&self, question: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == question)

@@ -35,20 +35,16 @@ fn answer(
     if !known {
         return Err(format!("there is no {} over {} here", target.peer, target.store).into());
     }
-    let runtime = runtime(&order)?;
+    let runtime = runtime()?;
     let outcome = runtime.block_on(work(&order));
     // Dropped, it would end its tasks first, and these would give back what they hold.
     std::mem::forget(runtime);
     outcome
 }
 
-/// As programs are written: many threads, but for an order that one task does.
-fn runtime(order: &Order) -> std::io::Result<tokio::runtime::Runtime> {
-    let mut runtime = match order.tasks() {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    runtime.enable_all().build()
+/// One thread for all tasks: the servers that are measured on the same machine need cores of their own.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// Does what the order says with a library that is connected, and prints the result.

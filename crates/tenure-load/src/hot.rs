@@ -108,8 +108,9 @@ async fn contend<L: Locker>(locker: L, name: String, start: Instant, end: Instan
         let held = locker.acquire(&name).await?;
         let got = Instant::now();
         log.with(|told| {
-            told.asked = None;
+            // One that came too late is a wait that was under way at the end.
             if got <= end {
+                told.asked = None;
                 told.turns.push((micros(got - start), micros(got - asked)));
             }
         });

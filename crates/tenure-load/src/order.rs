@@ -31,16 +31,6 @@ impl Order {
             Self::Leases(leases) => Some(&leases.target),
         }
     }
-
-    /// How many tasks work at the same time.
-    pub fn tasks(&self) -> usize {
-        match self {
-            Self::List | Self::Hold(_) | Self::Take(_) => 1,
-            Self::Pairs(pairs) => pairs.tasks,
-            Self::Hot(hot) => hot.tasks,
-            Self::Leases(leases) => leases.leases,
-        }
-    }
 }
 
 /// Which lock on which store.

@@ -38,8 +38,9 @@ impl Samples {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         percents.map(|percent| {
-            let rank = (percent / 100.0 * (sorted.len().max(1) - 1) as f64).round() as usize;
-            sorted.get(rank).copied().unwrap_or(f64::NAN)
+            // The nearest rank, as the contestants of other languages count.
+            let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
+            sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
         })
     }
 

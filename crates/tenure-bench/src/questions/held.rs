@@ -47,7 +47,7 @@ pub fn takes(bench: &Bench) -> Duration {
     };
     let all = contestants(bench);
     let round: f64 = sizes(bench).iter().map(|size| all.iter().map(|one| cell(one, *size)).sum::<f64>()).sum();
-    seconds(round * bench.plan.few_rounds() as f64)
+    seconds(round * bench.plan.rounds as f64)
 }
 
 /// See [`Question`](super::Question).
@@ -55,8 +55,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let server = Redis::start();
     let mut looker = Looker::new(&server)?;
     let all = contestants(bench);
-    // A round is a mean over seconds as it is, and takes long.
-    let rounds = bench.plan.few_rounds();
+    let rounds = bench.plan.rounds;
     let params: Vec<(Value, usize)> = sizes(bench).iter().map(|leases| (json!({ "leases": leases }), rounds)).collect();
     bench.rounds(
         NAME,

@@ -21,12 +21,7 @@ fn processes(bench: &Bench) -> Vec<usize> {
     bench.plan.choose(vec![2, 8, 32], vec![2, 8])
 }
 
-/// Thirty-two processes take longer to start than to measure.
-fn rounds(bench: &Bench, processes: usize) -> usize {
-    if processes > 8 { bench.plan.few_rounds() } else { bench.plan.rounds }
-}
-
-/// And those who start slowly are asked once with so many: else most of the run would be their starts.
+/// Those who start slowly are asked once with thirty-two processes: else most of the run would be their starts.
 fn asked(contestant: &Contestant, params: &Value, round: usize) -> bool {
     round == 1 || params["processes"].as_u64() <= Some(8) || contestant.starts_s() < 1.0
 }
@@ -46,7 +41,7 @@ pub fn takes(bench: &Bench) -> Duration {
         let params = json!({ "processes": count });
         all.iter().filter(|one| asked(one, &params, round)).map(|one| cell(one, count)).sum::<f64>()
     };
-    let in_rounds = |count: usize| (1..=rounds(bench, count)).map(|round| in_round(count, round)).sum::<f64>();
+    let in_rounds = |count: usize| (1..=bench.plan.rounds).map(|round| in_round(count, round)).sum::<f64>();
     let contests: f64 = processes(bench).into_iter().map(in_rounds).sum();
     seconds(contests + in_round(COUNTED_AT, 1))
 }
@@ -58,7 +53,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let urls = [server.url().to_owned()];
     let (all, span) = (bench.over("redis"), span(bench));
     let params: Vec<(Value, usize)> =
-        processes(bench).iter().map(|count| (json!({ "processes": count }), rounds(bench, *count))).collect();
+        processes(bench).iter().map(|count| (json!({ "processes": count }), bench.plan.rounds)).collect();
     bench.rounds(
         NAME,
         &params,

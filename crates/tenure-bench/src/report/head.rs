@@ -39,8 +39,8 @@ Made by `tenure-bench report` from [{raw}](runs/{raw}); nothing in it is written
 - {versions}
 
 **Method.** Every contestant is a process of its own that is told what to do by the same order (`bench/README.md`) and uses its library as the
-library's documentation says. Contestants take turns within each round, beginning with another one in each of {rounds} rounds (3 at most
-where a round takes long); all warm up before they are counted. A figure is the median of the rounds, with the least and the greatest in brackets. A ratio is taken round by
+library's documentation says. Contestants take turns within each round, beginning with another one in each of {rounds} rounds (once
+where 32 processes of Java start); all warm up before they are counted. A figure is the median of the rounds, with the least and the greatest in brackets. A ratio is taken round by
 round, and is the median of those. Redis keeps nothing on disk. CPU time is that of the client processes and of the server, beside the
 time on the wall.
 ",

@@ -65,7 +65,7 @@ impl Crew {
         for worker in &mut self.0 {
             worker.stdin = None;
         }
-        let ends = join_all(self.0.iter_mut().map(|worker| worker.child.wait())).await;
+        let ends = join_all(self.0.iter_mut().map(Worker::end)).await;
         ends.into_iter().all(|end| end.is_ok_and(|end| end.success()))
     }
 
@@ -86,6 +86,12 @@ struct Worker {
 }
 
 impl Worker {
+    /// Its end, whatever it still has to say: unread, a long result would keep it.
+    async fn end(&mut self) -> std::io::Result<std::process::ExitStatus> {
+        while let Ok(Some(_)) = self.stdout.next_line().await {}
+        self.child.wait().await
+    }
+
     fn start(title: String) -> Result<Self, Failure> {
         Self::try_start(title).map_err(|error| failed(&format!("a worker process cannot start: {error}")))
     }

@@ -67,7 +67,10 @@ fn taken_together(results: &[HotResult], seconds: f64) -> Hot {
     }
     turns.sort_unstable();
     let transfers = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
-    let waits: Samples = results.iter().flat_map(|result| &result.turns).map(|(_, wait, _)| *wait as f64).collect();
+    // Waits under way at the end have lasted at least that long: left out, whoever starved would not show.
+    let had = results.iter().flat_map(|result| result.turns.iter().map(|(_, wait, _)| *wait));
+    let open = results.iter().flat_map(|result| result.waiting.iter().map(|(_, wait)| *wait));
+    let waits: Samples = had.chain(open).map(|wait| wait as f64).collect();
     let [p50, p99] = waits.percentiles([50.0, 99.0]);
     let shares: Vec<f64> = results.iter().map(|result| result.turns.len() as f64).collect();
     Hot {

@@ -36,11 +36,8 @@ fn work() -> Result<(), BoxError> {
     let mut lines = stdin_lines();
     let Some(order) = lines.blocking_recv() else { return Ok(()) };
     let order: Order = serde_json::from_str(&order)?;
-    let mut runtime = match order.tasks() {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = runtime.enable_all().build()?;
+    // One thread for all tasks: a store on the same machine needs cores of its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome =
         runtime.block_on(async { obey(order, Word { lines, signals: Signals::listen().map_err(told)? }).await });
     runtime.shutdown_timeout(FAREWELL);
