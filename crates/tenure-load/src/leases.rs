@@ -1,6 +1,7 @@
 //! What it costs a process to hold many leases that are renewed: CPU and memory.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::crowd::Crowd;
@@ -50,6 +51,10 @@ pub async fn run<L: Locker>(
     }))
 }
 
+fn list<T>(taken: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Each task takes every so-manieth name. False if `stop` came first.
 async fn acquire<L: Locker>(
     locker: &L,
@@ -58,24 +63,26 @@ async fn acquire<L: Locker>(
     stop: impl Future<Output = ()>,
 ) -> Result<bool, BoxError> {
     let tasks = AT_A_TIME.min(order.leases);
+    // One list for all, as large as it will be: what is measured is the leases, not lists that grow.
+    let taken = Arc::new(Mutex::new(Vec::with_capacity(order.leases)));
     let take = |task: usize| {
-        let (locker, prefix, leases) = (locker.clone(), order.prefix.clone(), order.leases);
+        let (locker, prefix, leases, taken) = (locker.clone(), order.prefix.clone(), order.leases, taken.clone());
         async move {
-            let mut taken = Vec::with_capacity((leases - task).div_ceil(tasks));
             for number in (task..leases).step_by(tasks) {
-                taken.push(locker.acquire(&format!("{prefix}/{number}")).await?);
+                let lease = locker.acquire(&format!("{prefix}/{number}")).await?;
+                list(&taken).push(lease);
             }
-            Ok(taken)
+            Ok(())
         }
     };
     let mut crowd = Crowd::of((0..tasks).map(take));
-    let mut taken = Vec::new();
+    let mut ended = Vec::new();
     let outcome = tokio::select! {
-        outcome = crowd.finish(&mut taken) => Some(outcome),
+        outcome = crowd.finish(&mut ended) => Some(outcome),
         () = stop => None,
     };
     crowd.end().await;
-    held.extend(taken.into_iter().flatten());
+    *held = std::mem::take(&mut *list(&taken));
     outcome.transpose().map(|all| all.is_some())
 }
 
