@@ -105,8 +105,7 @@ impl Op {
 
     /// How the record of a single claim begins: "1", its id and its ttl.
     fn record_head(&mut self, id: ClaimId, ttl: u64) {
-        self.text.push('1');
-        id.write_to(&mut self.text);
+        let _ = write!(self.text, "1{id}");
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(ttl);
         for _ in digits.len()..TTL_DIGITS {
@@ -152,9 +151,7 @@ impl Op {
     pub(in crate::backends) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
         let mut op = Self::new(name, 48);
         op.letter('d');
-        op.text.push('1');
-        id.write_to(&mut op.text);
-        op.cut();
+        put!(op, "1{id}");
         match number {
             Some(number) => op.decimal(number),
             None => op.cut(),
@@ -201,7 +198,7 @@ impl Op {
         };
         let text = &mut self.text;
         let mut digits = itoa::Buffer::new();
-        request.owner.write_to(text);
+        let _ = write!(text, "{}", request.owner);
         match request.shape {
             Shape::Exclusive => text.push_str(" x "),
             Shape::Shared => text.push_str(" s "),
@@ -215,8 +212,7 @@ impl Op {
             text.push_str(word);
         }
         for owner in &request.within {
-            text.push(' ');
-            owner.write_to(text);
+            let _ = write!(text, " {owner}");
         }
         text.push(' ');
         text.push_str(&request.label);
