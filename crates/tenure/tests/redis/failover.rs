@@ -167,12 +167,11 @@ impl Pair {
         let waiting = acquire(&self.b, "kept", LONG);
         until_waiting(&self.a, "kept", 1).await;
         wait_until_copied(&self.sentinel, &["kept"]);
-        let old = self.sentinel.master().port();
         let deadline = held.deadline();
 
+        // Returns when another master has taken over. By now it may be yet another, on a busy machine even the first again.
         fault(&self.sentinel);
 
-        assert_ne!(self.sentinel.master().port(), old, "no failover");
         // The next renewal by the clock is minutes away.
         until("the lease is renewed at once", async || held.deadline() > deadline).await;
         assert!(held.is_held() && held.token() == Some(token));
