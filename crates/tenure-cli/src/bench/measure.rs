@@ -105,9 +105,10 @@ mod tests {
             ..HotResult::default()
         };
         // a b b a a b
-        let hot = taken_together(&[result(&[(1, 10), (4, 30), (5, 1)]), result(&[(2, 20), (3, 1), (6, 40)])], 2.0);
+        let starved = HotResult { waiting: vec![(0, 50)], ..result(&[(2, 20), (3, 1), (6, 40)]) };
+        let hot = taken_together(&[result(&[(1, 10), (4, 30), (5, 1)]), starved], 2.0);
         assert_eq!((hot.processes, hot.acquisitions_per_s, hot.transfers_per_s), (2, 3.0, 1.5));
-        assert_eq!((hot.wait_p50_us, hot.wait_p99_us, hot.jain), (Some(20.0), Some(40.0), Some(1.0)));
+        assert_eq!((hot.wait_p50_us, hot.wait_p99_us, hot.jain), (Some(20.0), Some(50.0), Some(1.0)));
     }
 
     #[test]
