@@ -142,8 +142,8 @@ impl Fixture {
     }
 }
 
-/// See [`Fixture::request`].
-pub(crate) fn plain_request() -> ClaimRequest {
+/// An exclusive claim that waits, of an owner of its own: what most requests change one or two things of.
+pub fn plain_request() -> ClaimRequest {
     let owner = Owner::random();
     ClaimRequest {
         id: ClaimId::random(),

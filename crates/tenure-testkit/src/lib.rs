@@ -27,6 +27,6 @@ mod unreliable;
 pub use cases::{CASES, Case};
 pub use client::Client;
 pub use clock::ManualClock;
-pub use fixture::{Fixture, Store};
+pub use fixture::{Fixture, Store, plain_request};
 pub use run::{SEEDS_PER_CASE, run, run_unreliable};
 pub use unreliable::{Faults, Unreliable};

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{now, still_pending};
-use tenure::backend::{Backend, ClaimRequest, Shape};
+use tenure::backend::{Backend, ClaimRequest};
 use tenure::backends::sqlite::SqliteBackend;
 use tenure::clock::{Clock, SystemClock};
-use tenure::{ClaimId, Error, ErrorKind, Name, Owner, Tenure};
-use tenure_testkit::ManualClock;
+use tenure::{Error, ErrorKind, Name, Tenure};
+use tenure_testkit::{ManualClock, plain_request};
 
 struct Files {
     directory: tempfile::TempDir,
@@ -43,22 +43,7 @@ impl Files {
 }
 
 fn claim(ttl: Duration) -> ClaimRequest {
-    ClaimRequest {
-        id: ClaimId::random(),
-        owner: Owner::random(),
-        label: "raw".into(),
-        shape: Shape::Exclusive,
-        ttl,
-        queue: true,
-        block: 1,
-        strict: false,
-        inbox: "".into(),
-        within: Vec::new(),
-        reenter: None,
-        solo: false,
-        attempt: 0,
-        presumed: Duration::ZERO,
-    }
+    ClaimRequest { ttl, ..plain_request() }
 }
 
 /// Waits for what another thread does, for at most ten seconds.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
-use tenure::backend::{Backend as _, ClaimRequest, RenewRequest, Shape};
+use tenure::Name;
+use tenure::backend::{Backend as _, ClaimRequest, RenewRequest};
 use tenure::backends::redis::RedisBackend;
 use tenure::clock::SystemClock;
-use tenure::{ClaimId, Name, Owner};
+use tenure_testkit::plain_request;
 use tenure_testkit::servers::Redis;
 
 use super::seconds;
@@ -52,22 +53,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
 
 /// A claim as the engine makes it.
 pub(super) fn claim(ttl: Duration) -> ClaimRequest {
-    ClaimRequest {
-        id: ClaimId::random(),
-        owner: Owner::random(),
-        label: "bench".into(),
-        shape: Shape::Exclusive,
-        ttl,
-        queue: true,
-        block: 1,
-        strict: false,
-        inbox: "".into(),
-        within: Vec::new(),
-        reenter: None,
-        solo: true,
-        attempt: 0,
-        presumed: Duration::ZERO,
-    }
+    ClaimRequest { ttl, label: "bench".into(), solo: true, ..plain_request() }
 }
 
 /// In a queue of this length: a claim that joins it, a renewal anywhere in it, a release that hands the name on.

@@ -9,6 +9,7 @@ mod handover;
 mod oldest;
 mod relay;
 mod replicas;
+mod slots;
 mod support;
 mod tokens;
 mod wire;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tenure::backend::{ClaimRequest, Shape};
+use tenure::backend::ClaimRequest;
 use tenure::clock::Moment;
 use tenure::machine::NameView;
-use tenure::{ClaimId, Error, Guard, Lock, Owner, Tenure};
+use tenure::{Error, Guard, Lock, Tenure};
+use tenure_testkit::plain_request;
 use tenure_testkit::servers::{Builder, Redis, leftovers, without_expiry};
 use tokio::task::JoinHandle;
 
@@ -188,22 +189,7 @@ pub(crate) async fn refusal(lock: &Lock) -> Error {
 
 /// What a client with nothing of the engine asks the store.
 pub(crate) fn request(ttl: Duration) -> ClaimRequest {
-    ClaimRequest {
-        id: ClaimId::random(),
-        owner: Owner::random(),
-        label: "raw".into(),
-        shape: Shape::Exclusive,
-        ttl,
-        queue: true,
-        block: 1,
-        strict: false,
-        inbox: "".into(),
-        within: Vec::new(),
-        reenter: None,
-        solo: true,
-        attempt: 0,
-        presumed: Duration::ZERO,
-    }
+    ClaimRequest { ttl, solo: true, ..plain_request() }
 }
 
 /// A process that dies: it does something with its client on a runtime of its own, and ends without a word.

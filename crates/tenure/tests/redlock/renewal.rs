@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::{Backend, ClaimRequest, Claimed, Released, RenewRequest, Renewed, Shape};
+use tenure::backend::{Backend, ClaimRequest, Claimed, Released, RenewRequest, Renewed};
 use tenure::backends::redlock::RedlockBackend;
 use tenure::clock::SystemClock;
-use tenure::{ClaimId, Loss, Name, Owner};
+use tenure::{Loss, Name};
+use tenure_testkit::plain_request;
 
 use crate::support::{Nodes, Servers, TTL, key, patiently, record, take, until};
 
@@ -17,22 +18,7 @@ pub(crate) async fn raw(nodes: &Nodes<impl Servers>) -> RedlockBackend {
 }
 
 pub(crate) fn request(queue: bool) -> ClaimRequest {
-    ClaimRequest {
-        id: ClaimId::random(),
-        owner: Owner::random(),
-        label: "raw".into(),
-        shape: Shape::Exclusive,
-        ttl: TTL,
-        queue,
-        block: 1,
-        strict: false,
-        inbox: "".into(),
-        within: Vec::new(),
-        reenter: None,
-        solo: true,
-        attempt: 0,
-        presumed: Duration::ZERO,
-    }
+    ClaimRequest { ttl: TTL, queue, solo: true, ..plain_request() }
 }
 
 pub(crate) fn name(text: &str) -> Name {

@@ -26,6 +26,8 @@ use crate::machine::{Applied, Op, apply_reaching};
 const UNDER_WAY: usize = 120;
 /// Operations sent before the answers are looked at.
 const AT_ONCE: usize = 24;
+/// How long the server may take for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Operations in one call at most.
 const TOGETHER: u32 = 6;
 /// How near a claim's end and an operation may be, in microseconds, if the server is not held up.
@@ -100,7 +102,9 @@ impl Lane {
             inbox.subscribe(format!("{}{channel}", self.channels)).unwrap();
         }
         inbox.psubscribe(format!("{}deaf*", self.channels)).unwrap();
-        inbox.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // A script that never ends is a difference too.
+        inbox.set_read_timeout(Some(ANSWER_MAX)).unwrap();
+        self.main.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         let mut begun = histories.min(UNDER_WAY as u64);
         let mut under_way: VecDeque<History> = (0..begun).map(|_| self.begin()).collect();
         while !under_way.is_empty() && !self.stop.load(Ordering::Relaxed) {
@@ -170,9 +174,10 @@ impl Lane {
         }
         pipeline.cmd("PUBLISH").arg(format!("{}sync", self.channels)).arg("");
         let answers = pipeline.len();
-        let mut values =
-            self.main.req_packed_commands(&pipeline.get_packed_pipeline(), 0, answers).unwrap().into_iter();
-        let mut news = hear(inbox);
+        let silent = |error: redis::RedisError| mismatch(&under_way[ready[0]], &format!("no answer: {error}"));
+        let values = self.main.req_packed_commands(&pipeline.get_packed_pipeline(), 0, answers).map_err(silent)?;
+        let mut values = values.into_iter();
+        let mut news = hear(inbox).map_err(silent)?;
         for asked in &calls {
             let begun = moment_of(&values.next().unwrap());
             let answers = match values.next() {
@@ -339,14 +344,17 @@ fn places(asked: &Asked) -> Vec<usize> {
     places
 }
 
-/// All that was told up to now, by history.
-fn hear(inbox: &mut PubSub<'_>) -> HashMap<u64, Vec<(Arc<str>, Event)>> {
-    let mut news: HashMap<u64, Vec<_>> = HashMap::new();
+/// What was told on which channel, by history.
+type News = HashMap<u64, Vec<(Arc<str>, Event)>>;
+
+/// All that was told up to now.
+fn hear(inbox: &mut PubSub<'_>) -> redis::RedisResult<News> {
+    let mut news = News::new();
     loop {
-        let message = inbox.get_message().unwrap();
+        let message = inbox.get_message()?;
         let channel = message.get_channel_name();
         if channel.ends_with(":sync") {
-            return news;
+            return Ok(news);
         }
         let event = wire::event(std::str::from_utf8(message.get_payload_bytes()).unwrap()).unwrap();
         let (Event::Granted { id, .. } | Event::Ended { id, .. }) = &event else { panic!("{event:?}") };
