@@ -12,7 +12,7 @@ use crate::support::{Store, bare, done, eventually};
 fn sound(size: usize) -> (Fleet, Store) {
     let fleet = Fleet::durable(size);
     begin(&fleet.url());
-    let store = Store::on(fleet.url());
+    let store = patient(&fleet.url());
     (fleet, store)
 }
 
@@ -33,7 +33,7 @@ fn with_clocks(size: usize) -> (Fleet, Store) {
     };
     let fleet = Fleet::builder(size).each(durable).start();
     begin(&fleet.url());
-    let store = Store::on(fleet.url());
+    let store = patient(&fleet.url());
     (fleet, store)
 }
 
@@ -320,7 +320,7 @@ fn what_may_not_be_looked_at_is_said_with_the_command_that_shows_it() {
         node.config("appendonly", "yes").config("appendfsync", "always").users(users).login("default", "s3cret")
     };
     let fleet = Fleet::builder(3).each(durable).start();
-    let store = Store::on(fleet.url());
+    let store = patient(&fleet.url());
     let found = findings(&store);
     assert_eq!(found.len(), 6, "{found:?}");
     assert!(found.iter().all(|(severity, _)| severity == "advice"), "{found:?}");

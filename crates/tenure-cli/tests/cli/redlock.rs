@@ -13,16 +13,21 @@ const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 0.05; done";
 /// A script that ends when it is told to.
 const UNTIL_GO: &str = "until [ -e go ]; do sleep 0.02; done; exit 5";
 
-/// A fleet that has begun. Its nodes may take their time: the machine of a test may be busy.
+/// Its nodes may take their time: the machine of a test may be busy.
+fn patient(fleet: &Fleet) -> Store {
+    Store::on(fleet.url_with("node_timeout=500ms"))
+}
+
+/// A fleet that has begun.
 fn begun(size: usize) -> (Fleet, Store) {
     let fleet = Fleet::durable(size);
-    let store = Store::on(fleet.url_with("node_timeout=250ms"));
+    let store = patient(&fleet);
     store.tenure("run begin -- true").exits(0);
     (fleet, store)
 }
 
 fn layouts(fleet: &Fleet) -> [Store; 2] {
-    [Store::on(fleet.url()), Store::on(fleet.url_with("layout=plain"))]
+    [patient(fleet), Store::on(fleet.url_with("layout=plain&node_timeout=500ms"))]
 }
 
 #[test]
@@ -54,7 +59,7 @@ fn a_script_takes_renews_and_gives_back_from_several_processes() {
 #[test]
 fn a_run_has_a_token_that_grows_and_its_end_frees_the_lock() {
     let fleet = Fleet::start(3);
-    let store = Store::on(fleet.url());
+    let store = patient(&fleet);
     let token = || store.sh("x --no-wait", "echo $TENURE_TOKEN; exit 7").exits(7).text().parse::<u64>().unwrap();
     let first = token();
     assert!(token() > first);
@@ -270,7 +275,7 @@ fn a_run_within_one_that_no_longer_holds_is_a_run_like_any_other() {
 fn a_password_is_seen_neither_in_the_process_list_nor_in_tenure_held_nor_in_errors() {
     let users = "user default on >s3same ~* &* +@all";
     let fleet = Fleet::builder(3).each(|node| node.users(users).login("default", "s3same")).start();
-    let store = Store::on(fleet.url());
+    let store = patient(&fleet);
     let script = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' > ps; echo \"$TENURE_HELD\" > held; env > env";
     store.sh("x", script).exits(0);
     assert!(store.read("ps").contains("run x"), "the list was read");
@@ -290,7 +295,7 @@ fn a_wrong_password_is_69() {
     let users = "user default on >right ~* &* +@all";
     let fleet = Fleet::builder(3).each(|node| node.users(users).login("default", "wr0ng")).start();
     for command in ["run x -- true", "show x", "doctor", "acquire x --wait 1s"] {
-        let refused = Store::on(fleet.url()).tenure(command).exits(69).says("refused the user or password");
+        let refused = patient(&fleet).tenure(command).exits(69).says("refused the user or password");
         assert!(!refused.stderr.contains("wr0ng"), "{refused:?}");
     }
 }

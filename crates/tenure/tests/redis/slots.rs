@@ -251,6 +251,92 @@ async fn a_counter_under_a_lock_counts_right_while_its_slot_moves() {
     end(clients, &masters(&cluster)).await;
 }
 
+/// Holders of one name: some release it before its slot is on its way, all others while it is, with all keys still
+/// where they were.
+async fn released_half_way(readers: usize, before: usize) {
+    let cluster = Cluster::start();
+    let ttl = Duration::from_secs(30);
+    let mut tokens = Tokens::default();
+    let mut held = Vec::new();
+    for _ in 0..readers.max(1) {
+        let tenure = connect(cluster.url()).await;
+        let lock = if readers == 0 { tenure.lock("x") } else { tenure.rwlock("x").read() };
+        held.push((tenure, lock.ttl(ttl).acquire().await.unwrap()));
+    }
+    tokens.next(&held[0].1);
+    let mut clients = Vec::new();
+    for (tenure, guard) in held.drain(..before) {
+        guard.release().await.unwrap();
+        clients.push(tenure);
+    }
+    let moving = Move::of(&cluster, "x");
+    moving.begin();
+    let mut releases = Vec::new();
+    for (tenure, guard) in held {
+        releases.push(tokio::spawn(guard.release()));
+        clients.push(tenure);
+    }
+    if readers == 0 {
+        // One key is enough for this: it does not wait for the slot.
+        soon("a release", releases.remove(0)).await.unwrap().expect("it was held");
+    }
+    moving.finish();
+    for release in releases {
+        soon("a release", release).await.unwrap().expect("it was held");
+    }
+    let next = soon("a grant", clients[0].lock("x").ttl(ttl).try_acquire()).await.unwrap().expect("a free name");
+    tokens.next(&next);
+    next.release().await.unwrap();
+    end(clients, &masters(&cluster)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_released_while_its_slot_moves() {
+    released_half_way(0, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_of_a_queue_is_released_while_its_slot_moves() {
+    released_half_way(2, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_a_queue_are_released_while_their_slot_moves() {
+    released_half_way(3, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_not_heard_of_a_move_misleads_nobody() {
+    let cluster = Cluster::start();
+    let moving = Move::of(&cluster, "x");
+    let all = masters(&cluster);
+    let third = all.iter().find(|node| ![moving.from.port(), moving.to.port()].contains(&node.port())).unwrap();
+    let id = |node: &Redis| node.cli(&["cluster", "myid"]);
+    let belongs_to = |node: &Redis, owner: &str| {
+        assert_eq!(node.cli(&["cluster", "setslot", &moving.slot.to_string(), "node", owner]), "OK");
+    };
+    let (from, to) = (id(moving.from), id(moving.to));
+    // Each may ask any of the three where the slot is: one of twelve surely asks the one that does not know.
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        let tenure = connect(cluster.url()).await;
+        let guard = tenure.rwlock("x").read().ttl(LONG).acquire().await.unwrap();
+        held.push((tenure, guard));
+    }
+    moving.begin();
+    cluster.move_keys(moving.slot, moving.from, moving.to);
+    belongs_to(moving.to, &to);
+    belongs_to(moving.from, &to);
+    let mut clients = Vec::new();
+    for (tenure, guard) in held {
+        // It soon hears of it again.
+        belongs_to(third, &from);
+        soon("a release", guard.release()).await.unwrap();
+        clients.push(tenure);
+    }
+    end(clients, &all).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_gets_its_first_slots_is_used_at_once() {
     let cluster = Cluster::start();

@@ -27,8 +27,8 @@ pub(in crate::backends) struct Failure {
 /// What a cluster says of a name that is elsewhere.
 #[derive(Clone, Debug)]
 pub(in crate::backends) enum Redirect {
-    /// It has moved: look where.
-    Moved,
+    /// It has moved, to here if the server knows the address: look at the whole map again.
+    Moved(Option<Address>),
     /// It is moving: for this once, ask there.
     Ask(Address),
     /// It is moving: ask again.
@@ -49,10 +49,11 @@ impl From<Error> for Failure {
 
 impl Failure {
     pub(super) fn of(error: &RedisError) -> Self {
+        let address = || error.redirect_node().and_then(|(address, _)| Address::parse(address));
         let redirect = match error.code() {
-            Some("MOVED") => Some(Redirect::Moved),
+            Some("MOVED") => Some(Redirect::Moved(address())),
             Some("TRYAGAIN") => Some(Redirect::TryAgain),
-            Some("ASK") => error.redirect_node().and_then(|(address, _)| Address::parse(address)).map(Redirect::Ask),
+            Some("ASK") => address().map(Redirect::Ask),
             _ => None,
         };
         Self { error: of_command(error), redirect }

@@ -111,7 +111,8 @@ while arg <= total do
       end)()
     end
     token = nil
-    -- Before its first write an operation can fail without having changed anything; after it Redis refuses nothing.
+    -- Before its first write an operation can fail without having changed anything; after it Redis refuses nothing
+    -- (keys that are missing while a slot moves: see `leaves`).
     local ok
     if op == 'C' or op == 'T' then
       ok, answer = guard(queue.claim, key, sub(id, 2, 17), third, 1, op == 'C' and 'q' or 'n', client, '', 0)

@@ -114,11 +114,15 @@ end
 local function save(queue)
   local live = queue.holders + queue.waiters + queue.marks
   if live == 0 then
-    call('DEL', queue.key, queue.claims, queue.order, queue.expiry)
+    -- One by one: a cluster that is moving a name refuses a command of which some keys are not there.
+    call('DEL', queue.claims)
+    call('DEL', queue.order)
+    call('DEL', queue.expiry)
     if queue.blocks or not per_server then
       call('SET', queue.key, format('f%.0f', queue.last), 'PX', queue.kept + 60000)
-    elseif queue.last > last then
-      last = queue.last
+    else
+      call('DEL', queue.key)
+      if queue.last > last then last = queue.last end
     end
     return
   end
@@ -606,8 +610,17 @@ local function done(queue, answer)
   end
 end
 
-local function open(key, record)
+-- Whether this server is giving the name's slot away. A key that is missing is refused then, and those that an
+-- operation empties would be, half way through it.
+local function leaves(key)
+  return not per_server and type(pcall('GET', key .. 'missing')) == 'table'
+end
+
+-- For any change but a renewal: who holds and waits is renewed also while the slot moves.
+local function open(key, record, renews)
   local queue
+  local moving = leaves(key)
+  if moving and not renews then error({err = 'TRYAGAIN this name is on its way to another server'}) end
   if sub(record, 1, 1) == 'q' then
     queue = load(key, record)
     -- On its way to another node, or partly evicted: the rest comes, or the whole expires.
@@ -618,7 +631,7 @@ local function open(key, record)
   else
     queue = convert(key, record)
   end
-  sweep(queue)
+  if not moving then sweep(queue) end
   return queue
 end
 
@@ -680,7 +693,7 @@ function slow.renew(key, record, id, ttl)
     return granted(held)
   end
   if tag ~= 'q' then return 0 end
-  local queue = open(key, record)
+  local queue = open(key, record, true)
   local answer = renew(queue, id, ttl)
   done(queue, answer)
   return answer
@@ -692,7 +705,7 @@ function slow.release(key, record, id, number)
   if (tag == '1' or tag == 'B') and sub(record, 2, 17) == id then
     local held = single(record)
     if number ~= '' and held.number ~= tonumber(number) then return 0 end
-    call('DEL', key)
+    call('PEXPIRE', key, held.ttl) -- as in `dirty`; the key is never missing
     call('SET', key, format('f%.0f', math.max(held.number, held.block_end)), 'PX', held.ttl + 60000)
     return 1
   end

@@ -29,8 +29,8 @@ const SLOTS: u16 = 16384;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long one node may take to say it: one that hangs must not keep the others from being asked.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How often one request follows a cluster's redirections.
-const REDIRECTS_MAX: u32 = 8;
+/// How often one request follows a cluster's redirections: less than a second, for a name that moves all that time.
+const REDIRECTS_MAX: u32 = 30;
 /// The pause before a request is repeated that met a slot on its way.
 const MOVING_PAUSE: Duration = Duration::from_millis(25);
 /// How often a silent sentinel is asked whether it is there.
@@ -260,7 +260,7 @@ impl Cluster {
             stale: Notify::new(),
             looking: tokio::sync::Mutex::default(),
         });
-        cluster.look().await?;
+        cluster.look(None).await?;
         let members: Vec<Arc<Member>> = cluster.map().members.values().cloned().collect();
         // One that is down is waited for by those who need it.
         let connects = futures_util::future::join_all(members.iter().map(|member| member.node.connect())).await;
@@ -306,8 +306,9 @@ impl Cluster {
                     };
                     node.call(work.clone(), false, true).await
                 }
-                Some(Redirect::Moved) => {
-                    self.look().await?;
+                Some(Redirect::Moved(owner)) => {
+                    // Who has it now knows so; others may not have heard of it yet.
+                    self.look(owner).await?;
                     self.member(key)?.node.call(work.clone(), false, false).await
                 }
                 Some(Redirect::TryAgain) => {
@@ -330,15 +331,16 @@ impl Cluster {
         node.or_insert_with(|| node_at(&self.shared, Place::at(&self.shared.settings, address))).clone()
     }
 
-    /// Asks who has which slot, in a task of the client: others wait for it, and a caller's may not be polled.
-    async fn look(self: &Arc<Self>) -> Result<()> {
+    /// Asks who has which slot, `first` before all others; in a task of the client: others wait for it, and a
+    /// caller's may not be polled.
+    async fn look(self: &Arc<Self>, first: Option<Address>) -> Result<()> {
         let cluster = self.clone();
-        let looked = self.shared.runtime.spawn(async move { cluster.look_now().await });
+        let looked = self.shared.runtime.spawn(async move { cluster.look_now(first.as_ref()).await });
         looked.await.unwrap_or_else(|_| Err(unavailable("the client of Redis was closed")))
     }
 
     /// Those who ask at the same time share one answer.
-    async fn look_now(&self) -> Result<()> {
+    async fn look_now(&self, first: Option<&Address>) -> Result<()> {
         let before = self.looks();
         let mut looks = self.looking.lock().await;
         if *looks > before {
@@ -346,7 +348,7 @@ impl Cluster {
         }
         let mut failure = None;
         let known = self.map();
-        for address in known.members.keys().chain(&self.shared.settings.addresses) {
+        for address in first.into_iter().chain(known.members.keys()).chain(&self.shared.settings.addresses) {
             let node = match known.members.get(address) {
                 Some(member) => member.node.clone(),
                 None => node_at(&self.shared, Place::at(&self.shared.settings, address.clone())),
@@ -396,7 +398,7 @@ async fn refresh(cluster: Weak<Cluster>) {
     loop {
         let Some(strong) = cluster.upgrade() else { return };
         let _ = timeout(LOOK_EVERY, strong.stale.notified()).await;
-        if let Err(error) = strong.look().await {
+        if let Err(error) = strong.look(None).await {
             tracing::debug!(%error, "the Redis cluster does not say who has which slot");
             let _ = timeout(MOVING_PAUSE * 4, Notify::new().notified()).await;
         }
