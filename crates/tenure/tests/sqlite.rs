@@ -174,6 +174,20 @@ async fn refusal(files: &Files) -> String {
     message
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_may_be_the_first_to_open_a_store() {
+    for _ in 0..100 {
+        let files = Files::new();
+        let all = (0..8).map(|_| {
+            let url = files.url();
+            tokio::spawn(async move { Tenure::connect(url).await })
+        });
+        for opened in futures_util::future::join_all(all.collect::<Vec<_>>()).await {
+            opened.unwrap().unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_is_no_store_is_refused_and_left_alone() {
     let files = Files::new();

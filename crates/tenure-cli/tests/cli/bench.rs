@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tenure_testkit::servers::{Redis, leftovers, shared};
 
-use crate::support::{Running, Store, done, eventually, is_alive, keys};
+use crate::support::{Running, Store, done, eventually, is_alive, keys, state};
 
 /// One way to be in the midst of each thing that is measured.
 const PHASES: [&str; 3] = [
@@ -18,7 +18,9 @@ const PHASES: [&str; 3] = [
 /// Starts a run, and waits until locks of it are seen in the store.
 fn start(store: &Store, args: &str) -> (Running, Vec<Pid>) {
     let run = Running::of(&mut store.command(args.split_whitespace()));
-    eventually("it is at work", || !in_use(store).is_empty());
+    let ended = || state(run.pid) == Some('Z');
+    eventually("it is at work", || ended() || !in_use(store).is_empty());
+    assert!(!ended(), "{args}: {:?}", run.wait());
     let workers = workers(&run);
     assert!(!workers.is_empty());
     (run, workers)

@@ -39,8 +39,11 @@ pub(super) fn open(path: &Path, boot: &str) -> Result<Connection> {
     connection.set_prepared_statement_cache_capacity(32);
     // The last client to leave would otherwise write everything back and sync, at the cost of milliseconds.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(before_commit)?;
-    // Recognised before anything is changed: it may be somebody else's file.
-    check(&connection)?;
+    // Recognised before anything is changed: it may be somebody else's file. At one moment: another process may be
+    // making it into a store.
+    let snapshot = connection.transaction().map_err(before_commit)?;
+    check(&snapshot)?;
+    drop(snapshot);
     let mut tries = 0;
     loop {
         let mode = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
@@ -127,16 +130,29 @@ fn begin_boot(transaction: &Transaction<'_>, boot: &str) -> Result<()> {
 /// The size beyond which the log is written back into the file and cut off. SQLite does so by itself only in a
 /// moment when nobody reads, which may never come while several processes write.
 const LOG_MAX: u64 = 8 << 20;
-const TRIM_WAIT: Duration = Duration::from_millis(10);
+
+const TRIM_STEP: Duration = Duration::from_micros(200);
+/// How often it is tried; more often if that did not help.
+const TRIM_TRIES: (i32, i32) = (40, 240);
 
 /// Keeps the log small. Best effort: whoever is in the way now is not the next time.
 pub(super) fn trim_log(connection: &mut Connection, log: &Path) {
-    if std::fs::metadata(log).is_ok_and(|log| log.len() > LOG_MAX) {
-        // It holds writers up while it waits for readers, so it does not wait for long.
-        drop(connection.busy_timeout(TRIM_WAIT));
-        drop(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
-        drop(connection.busy_handler(Some(wait_while_busy)));
+    let size = std::fs::metadata(log).map_or(0, |log| log.len());
+    if size <= LOG_MAX {
+        return;
     }
+    // It holds writers up while it waits for readers, so each try is a moment only. SQLite itself does not wait at all
+    // for another client that is just writing the log back.
+    drop(connection.busy_timeout(Duration::ZERO));
+    let tries = if size > 2 * LOG_MAX { TRIM_TRIES.1 } else { TRIM_TRIES.0 };
+    for _ in 0..tries {
+        let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+        if !matches!(busy, Ok(true)) {
+            break;
+        }
+        std::thread::sleep(TRIM_STEP);
+    }
+    drop(connection.busy_handler(Some(wait_while_busy)));
 }
 
 /// The highest token or append number of any name that was forgotten.
