@@ -12,7 +12,7 @@ pub const USER: &str = "locker";
 /// Its password, with what a URL must encode.
 pub const PASSWORD: &str = "s3cret/with@chars";
 /// What it may do: all that tenure needs.
-pub const ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +time +get +set +del \
+pub const ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +time +get +mget +set +del \
     +pexpire +pexpireat +pttl +hget +hmget +hset +hdel +hgetall +zadd +zrem +zrange +zrank +zscore +zcard \
     +zrangebyscore +publish +pubsub|numsub +subscribe +unsubscribe +scan +wait +info";
 

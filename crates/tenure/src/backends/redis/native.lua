@@ -12,7 +12,7 @@
 -- CLIENT is OWNER SHAPE BLOCK FLAGS ATTEMPT INBOX WITHIN... LABEL, as the client wrote it.
 
 local call, guard, pcall = redis.call, pcall, redis.pcall
-local sub, match, format = string.sub, string.match, string.format
+local sub, match, find, format = string.sub, string.match, string.find, string.format
 
 local now, now_ms, now_text, above
 local key_index, arg = 0, 3
@@ -25,6 +25,35 @@ local answers, count, total = {0}, 1, #ARGV
 -- Names that are granted by one call may have the same token, as long as none is granted twice in it.
 local token, after_ttl
 
+-- Releases come first. Several that each end the one claim of a name are read by one command and ended by another;
+-- what is anything else is left to the loop below.
+local releases = 0
+while ARGV[arg + 3 * releases] == 'd' do releases = releases + 1 end
+if per_server and releases > 1 then
+  local records, ended = pcall('MGET', unpack(KEYS, 2, releases + 1)), {}
+  for index = 1, records.err and 0 or releases do
+    local at = arg + 3 * index
+    local record, number = records[index], ARGV[at - 1]
+    if record and find(record, ARGV[at - 2], 1, true) == 1
+      and (number == '' or find(record, number .. ' ', 26, true) == 26) then
+      ended[#ended + 1] = KEYS[index + 1]
+      answers[index + 1] = 1
+    end
+  end
+  local done = #ended == 0 and 0 or pcall('DEL', unpack(ended))
+  if type(done) == 'table' then
+    -- A right that is missing, say: each is told.
+    answers = {0}
+  elseif done < #ended then
+    -- Some were ended twice: the second finds nothing.
+    local before = {}
+    for index = 2, releases + 1 do
+      if before[KEYS[index]] and answers[index] then answers[index] = 0 end
+      before[KEYS[index]] = before[KEYS[index]] or answers[index]
+    end
+  end
+end
+
 -- No functions here: each would be made anew by every call.
 while arg <= total do
   local op, id, third = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
@@ -35,8 +64,11 @@ while arg <= total do
   if op == 'd' then
     -- release: "1" id, number or nothing
     token = nil
-    record = pcall('GET', key)
-    if not record then
+    answer = answers[count + 1]
+    record = not answer and pcall('GET', key)
+    if answer then
+      -- It was ended above.
+    elseif not record then
       answer = 0
     elseif type(record) == 'table' then
       answer = {'e', record.err}

@@ -123,6 +123,7 @@ async fn each_right_that_is_missing_is_a_denial() {
         "+hmget",
         "+zrank",
         "+zcard",
+        "+mget",
         "+zrangebyscore",
         "+pubsub|numsub",
     ];

@@ -47,6 +47,8 @@ const CORNERS: &[&str] = &[
     "a queue becomes free",
     "a call of several operations",
     "a call with a name twice",
+    "a call that begins with releases",
+    "a call that begins with releases of one name",
     "a state compared",
 ];
 const LEAST: u64 = 10;

@@ -225,6 +225,12 @@ impl Lane {
         if places.len() < asked.len() {
             self.coverage.count("a call with a name twice");
         }
+        if let [(_, Op::Release { .. }), (_, Op::Release { .. }), ..] = asked.as_slice() {
+            self.coverage.count("a call that begins with releases");
+            if asked[0].0 == asked[1].0 {
+                self.coverage.count("a call that begins with releases of one name");
+            }
+        }
         let ended = inspected.first().map_or(begun, moment_of_inspected);
         // A call that needs no clock does not read it.
         let read = wire::number(&answers[0]).unwrap();
