@@ -14,18 +14,19 @@ import (
 
 // order is what a contestant is told.
 type order struct {
-	Do      string   `json:"do"`
-	Peer    string   `json:"peer"`
-	Store   string   `json:"store"`
-	URLs    []string `json:"urls"`
-	TTLMs   int64    `json:"ttl_ms"`
-	Tasks   int      `json:"tasks"`
-	Names   int      `json:"names"`
-	Leases  int      `json:"leases"`
-	Name    string   `json:"name"`
-	Prefix  string   `json:"prefix"`
-	WarmupS float64  `json:"warmup_s"`
-	Seconds float64  `json:"seconds"`
+	Do          string   `json:"do"`
+	Peer        string   `json:"peer"`
+	Store       string   `json:"store"`
+	URLs        []string `json:"urls"`
+	TTLMs       int64    `json:"ttl_ms"`
+	Tasks       int      `json:"tasks"`
+	Names       int      `json:"names"`
+	Leases      int      `json:"leases"`
+	Name        string   `json:"name"`
+	Prefix      string   `json:"prefix"`
+	WarmupS     float64  `json:"warmup_s"`
+	WarmupPairs int      `json:"warmup_pairs"`
+	Seconds     float64  `json:"seconds"`
 }
 
 func (o order) ttl() time.Duration { return time.Duration(o.TTLMs) * time.Millisecond }

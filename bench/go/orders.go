@@ -18,11 +18,8 @@ var orders = map[string]func(context.Context, order, library) error{
 	"pairs": pairs, "hot": hot, "hold": hold, "take": take, "leases": leases,
 }
 
-// warmupPairs is how many pairs `hot` does before it is ready; acquiring is how many leases are asked for at a time.
-const (
-	warmupPairs = 200
-	acquiring   = 256
-)
+// acquiring is how many leases are asked for at a time.
+const acquiring = 256
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
@@ -126,7 +123,7 @@ func hot(ctx context.Context, o order, lib library) error {
 		return err
 	}
 	own := fmt.Sprintf("%s/warmup-%d", o.Prefix, os.Getpid())
-	for range warmupPairs {
+	for range o.WarmupPairs {
 		if err := pair(ctx, all[0], own); err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ const { setTimeout: pause } = require("node:timers/promises");
 const { default: Client } = require("ioredis");
 const { default: Redlock, ResourceLockedError } = require("redlock");
 
-const WARMUP_PAIRS = 200;
 const ACQUIRING = 256;
 
 // Told for each acquire and not for all of the client, or a release of a lock that is lost would never give up either.
@@ -97,7 +96,7 @@ const orders = {
 
   async hot(order) {
     const redlock = await connect(order);
-    for (let turn = 0; turn < WARMUP_PAIRS; turn++) {
+    for (let turn = 0; turn < order.warmup_pairs; turn++) {
       await (await acquire(redlock, `${order.prefix}/warmup-${process.pid}`, order)).release();
     }
     console.log("ready");

@@ -12,7 +12,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
-WARMUP_PAIRS = 200
 ACQUIRING = 256
 
 
@@ -138,7 +137,7 @@ class RedisPy:
 
     async def hot(self):
         order = self.order
-        for _ in range(WARMUP_PAIRS):
+        for _ in range(order["warmup_pairs"]):
             async with self.lock(warmup_name(order)):
                 pass
         start_us = read_start()
@@ -238,7 +237,7 @@ class Kazoo:
     def hot(self):
         order = self.order
         own = self.lock(warmup_name(order))
-        for _ in range(WARMUP_PAIRS):
+        for _ in range(order["warmup_pairs"]):
             with own:
                 pass
         start_us = read_start()

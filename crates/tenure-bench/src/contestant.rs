@@ -74,6 +74,11 @@ impl Contestant {
         }
     }
 
+    /// Whether it starts slowly, and is slow for a while: it is compiled as it runs.
+    pub fn starts_slowly(&self) -> bool {
+        self.starts_s() >= 1.0
+    }
+
     /// Whether it is tenure.
     pub fn is_tenure(&self) -> bool {
         self.peer == "tenure"

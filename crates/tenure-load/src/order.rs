@@ -76,6 +76,8 @@ pub struct Hot {
     pub name: String,
     /// What names of one's own begin with.
     pub prefix: String,
+    /// How many pairs on a name of one's own come first.
+    pub warmup_pairs: usize,
     /// How long to go on.
     pub seconds: f64,
 }
@@ -186,7 +188,9 @@ mod tests {
             with_target(
                 json!({ "do": "pairs", "tasks": 16, "names": 100, "prefix": "b", "warmup_s": 1.0, "seconds": 5.0 }),
             ),
-            with_target(json!({ "do": "hot", "tasks": 1, "name": "b/hot", "prefix": "b", "seconds": 5.0 })),
+            with_target(
+                json!({ "do": "hot", "tasks": 1, "name": "b/hot", "prefix": "b", "warmup_pairs": 200, "seconds": 5.0 }),
+            ),
             with_target(json!({ "do": "hold", "name": "b/x" })),
             with_target(json!({ "do": "take", "name": "b/x" })),
             with_target(json!({ "do": "leases", "leases": 1000, "prefix": "b", "seconds": 10.0 })),

@@ -86,7 +86,7 @@ fn pairs_order(seconds: f64) -> Pairs {
 }
 
 fn hot_order(name: &str, seconds: f64) -> Hot {
-    Hot { target: target(), tasks: 4, name: name.to_owned(), prefix: "h".to_owned(), seconds }
+    Hot { target: target(), tasks: 4, name: name.to_owned(), prefix: "h".to_owned(), warmup_pairs: 20, seconds }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,7 +160,7 @@ async fn the_warm_up_is_on_a_name_of_its_own() {
     let lock = Booked::default();
     hot::warm_up(&lock, &hot_order("x", 1.0)).await.unwrap();
     lock.book(|book| {
-        assert_eq!((book.acquired, book.names.len()), (200, 1));
+        assert_eq!((book.acquired, book.names.len()), (20, 1));
         assert_eq!(book.names.first().unwrap(), &format!("h/warm-up/{}", std::process::id()));
     });
 }

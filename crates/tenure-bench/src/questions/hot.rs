@@ -7,13 +7,15 @@ use tenure_testkit::servers::Redis;
 
 use super::seconds;
 use crate::bench::{Bench, Cell};
-use crate::contest::Contest;
+use crate::contest::{Contest, warmup_pairs};
 use crate::contestant::Contestant;
 use crate::server::Looker;
 
 const NAME: &str = "hot";
 /// With how many processes commands are counted.
 const COUNTED_AT: usize = 8;
+/// About how many seconds of one core a pair takes while a contestant warms up, the server's part in it included.
+const WARMUP_PAIR_S: f64 = 0.000_4;
 /// Thirty-two Java machines start slowly on few cores.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -23,7 +25,7 @@ fn processes(bench: &Bench) -> Vec<usize> {
 
 /// Those who start slowly are asked once with thirty-two processes: else most of the run would be their starts.
 fn asked(contestant: &Contestant, params: &Value, round: usize) -> bool {
-    round == 1 || params["processes"].as_u64() <= Some(8) || contestant.starts_s() < 1.0
+    round == 1 || params["processes"].as_u64() <= Some(8) || !contestant.starts_slowly()
 }
 
 fn span(bench: &Bench) -> f64 {
@@ -35,7 +37,8 @@ pub fn takes(bench: &Bench) -> Duration {
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64);
     let all = bench.over("redis");
     let cell = |contestant: &Contestant, processes: usize| {
-        span(bench) + 0.3 + contestant.starts_s() * (processes as f64 / cores).max(1.0)
+        let warms_up = warmup_pairs(contestant, processes) as f64 * WARMUP_PAIR_S;
+        span(bench) + 0.3 + (contestant.starts_s() + warms_up) * (processes as f64 / cores).max(1.0)
     };
     let in_round = |count: usize, round: usize| {
         let params = json!({ "processes": count });

@@ -14,6 +14,8 @@ const TTL_MS: u64 = 10_000;
 const RENEWAL_S: f64 = TTL_MS as f64 / 3000.0;
 /// Of what is measured, before pairs are counted.
 const WARM_UP: f64 = 0.2;
+/// Before the hot name.
+const WARM_UP_PAIRS: usize = 200;
 const NAMES: usize = 10;
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl Plan {
             tasks: 1,
             name: format!("{}hot/{processes}", self.prefix),
             prefix: format!("{}own", self.prefix),
+            warmup_pairs: WARM_UP_PAIRS,
             seconds: self.seconds,
         })
     }
