@@ -81,6 +81,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 	begin := time.Now().Add(seconds(o.WarmupS))
 	end := begin.Add(seconds(o.Seconds))
 	took := make([][]time.Duration, o.Tasks)
+	var ended atomic.Int64
 	var tasks sync.WaitGroup
 	for task, w := range all {
 		tasks.Go(func() {
@@ -91,6 +92,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 			for turn := 0; ; turn++ {
 				asked := time.Now()
 				if !asked.Before(end) {
+					ended.Add(int64(turn))
 					return
 				}
 				if err := pair(ctx, w, names[turn%len(names)]); err != nil {
@@ -111,7 +113,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 	sorted := slices.Concat(took...)
 	slices.Sort(sorted)
 	say(map[string]any{
-		"pairs": len(sorted), "seconds": o.Seconds, "cpu_s": used.Seconds(),
+		"pairs": len(sorted), "all": ended.Load(), "seconds": o.Seconds, "cpu_s": used.Seconds(),
 		"p50_us": percentile(sorted, 50), "p99_us": percentile(sorted, 99), "max_us": percentile(sorted, 100),
 	})
 	return nil

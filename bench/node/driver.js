@@ -71,12 +71,14 @@ const orders = {
     const begin = now() + order.warmup_s * 1e6;
     const end = begin + order.seconds * 1e6;
     const took = [];
+    let all = 0;
     async function task(number) {
       for (let turn = 0; ; turn++) {
         const asked = now();
         if (asked >= end) return;
         const lock = await acquire(redlock, `${order.prefix}/${number}/${turn % order.names}`, order);
         await lock.release();
+        all++;
         const done = now();
         if (asked >= begin && done <= end) took.push(done - asked);
       }
@@ -91,7 +93,7 @@ const orders = {
     const [cpu_s] = await Promise.all([measure(), ...tasks]);
     const sorted = Float64Array.from(took).sort();
     const [p50_us, p99_us, max_us] = [50, 99, 100].map((percent) => percentile(sorted, percent));
-    say({ pairs: sorted.length, seconds: order.seconds, p50_us, p99_us, max_us, cpu_s });
+    say({ pairs: sorted.length, all, seconds: order.seconds, p50_us, p99_us, max_us, cpu_s });
   },
 
   async hot(order) {

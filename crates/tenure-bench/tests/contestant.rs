@@ -61,7 +61,7 @@ fn each_order_is_answered_as_it_should_be() {
     let server = Redis::start();
     let pairs = json!({ "do": "pairs", "tasks": 4, "names": 2, "prefix": "p", "warmup_s": 0.1, "seconds": 0.3 });
     let result = last_line(&contestant(&order(&server, pairs)).output().unwrap());
-    assert_eq!(keys(&result), ["cpu_s", "max_us", "p50_us", "p99_us", "pairs", "seconds"]);
+    assert_eq!(keys(&result), ["all", "cpu_s", "max_us", "p50_us", "p99_us", "pairs", "seconds"]);
     assert_eq!(leftovers(&server), Vec::<String>::new());
     let output = contestant(&order(&server, json!({ "do": "take", "name": "x" }))).output().unwrap();
     assert_eq!(keys(&last_line(&output)), ["got_us"]);

@@ -59,9 +59,8 @@ pub async fn run<L: Locker>(
         tokio::time::sleep_until(end.into()).await;
         cpu_time() - used
     };
-    let mut ended = Vec::new();
     let outcome = tokio::select! {
-        outcome = crowd.until(&mut ended, course) => Some(outcome),
+        outcome = crowd.until(course) => Some(outcome),
         () = stop => None,
     };
     match outcome {

@@ -128,6 +128,8 @@ pub struct Listing {
 pub struct PairsResult {
     /// How many were begun after the warm-up and ended before the end.
     pub pairs: u64,
+    /// How many ended at all, those of the warm-up among them: what the store has done.
+    pub all: u64,
     /// How long was counted.
     pub seconds: f64,
     /// The median; null if there was no pair.
@@ -143,7 +145,7 @@ pub struct PairsResult {
 /// What [`Order::Hot`] came to.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct HotResult {
-    /// Every acquisition: when (µs since the start time), after how long a wait (µs), by which task.
+    /// Every acquisition, however many there are: when (µs since the start time), after how long a wait (µs), by which task.
     pub turns: Vec<(u64, u64, usize)>,
     /// The waits under way at the end: of which task, how long by then (µs).
     pub waiting: Vec<(usize, u64)>,
