@@ -74,11 +74,11 @@ impl Plan {
     }
 
     /// The name is another each time: nobody is to find what the measurement before has left in the store for it.
-    pub(super) fn hot(&self, processes: usize) -> Order {
+    pub(super) fn hot(&self, measurement: usize) -> Order {
         Order::Hot(Hot {
             target: self.target.clone(),
             tasks: 1,
-            name: format!("{}hot/{processes}", self.prefix),
+            name: format!("{}hot/{measurement}", self.prefix),
             prefix: format!("{}own", self.prefix),
             warmup_pairs: WARM_UP_PAIRS,
             seconds: self.seconds,
