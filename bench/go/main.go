@@ -60,6 +60,8 @@ type peer struct {
 	Settings string `json:"settings"`
 	Renews   bool   `json:"renews"`
 	open     func(ctx context.Context, o order) (library, error)
+	// version tells it where no module does.
+	version func() (string, error)
 }
 
 var peers = []peer{
@@ -67,6 +69,7 @@ var peers = []peer{
 	{Peer: "redsync", Store: "redlock", Library: "github.com/go-redsync/redsync/v4", Settings: redsyncSettings, open: openRedsync},
 	{Peer: "redislock", Store: "redis", Library: "github.com/bsm/redislock", Settings: redislockSettings, open: openRedislock},
 	{Peer: "etcd-concurrency", Store: "etcd", Library: "go.etcd.io/etcd/client/v3", Settings: etcdSettings, Renews: true, open: openEtcd},
+	{Peer: "etcdctl", Store: "etcd", Library: "etcdctl", Settings: etcdctlSettings, Renews: true, open: openEtcdctl, version: etcdctlVersion},
 }
 
 func list() {
@@ -78,6 +81,13 @@ func list() {
 	}
 	for _, each := range peers {
 		each.Version = versions[each.Library]
+		if each.version != nil {
+			var err error
+			if each.Version, err = each.version(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				continue
+			}
+		}
 		say(each)
 	}
 }

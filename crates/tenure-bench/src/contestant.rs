@@ -11,7 +11,7 @@ use crate::child::Child;
 
 /// The programs under `bench`, and the locks they have, as `bench/README.md` lists them.
 pub const PROGRAMS: [(&str, &str); 5] = [
-    ("go", "redsync, redislock, etcd's concurrency"),
+    ("go", "redsync, redislock, etcd's concurrency, etcdctl lock"),
     ("java", "Redisson's RLock, RFairLock and RFencedLock, Curator's InterProcessMutex"),
     ("node", "node-redlock"),
     ("python", "redis-py's Lock, kazoo's Lock"),
