@@ -15,7 +15,7 @@ pub const PROGRAMS: [(&str, &str); 5] = [
     ("java", "Redisson's RLock, RFairLock and RFencedLock, Curator's InterProcessMutex"),
     ("node", "node-redlock"),
     ("python", "redis-py's Lock, kazoo's Lock"),
-    ("rust", "rslock, distributed-lock"),
+    ("rust", "rslock, distributed-lock, PostgreSQL's advisory locks (plain and by sqlx)"),
 ];
 /// Stores that tenure has no backend for: their locks are named, not measured.
 pub const WITHOUT_TENURE: [&str; 3] = ["etcd", "zookeeper", "postgres"];
