@@ -14,8 +14,8 @@ use crate::server::Looker;
 const NAME: &str = "hot";
 /// With how many processes commands are counted.
 const COUNTED_AT: usize = 8;
-/// About how many seconds of one core a pair takes while a contestant warms up, the server's part in it included.
-const WARMUP_PAIR_S: f64 = 0.000_4;
+/// About how many pairs of the warm-up take as long as the start of a contestant.
+const PAIRS_LIKE_A_START: f64 = 1_500.0;
 /// Thirty-two Java machines start slowly on few cores.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -37,8 +37,8 @@ pub fn takes(bench: &Bench) -> Duration {
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64);
     let all = bench.over("redis");
     let cell = |contestant: &Contestant, processes: usize| {
-        let warms_up = warmup_pairs(contestant, processes) as f64 * WARMUP_PAIR_S;
-        span(bench) + 0.3 + (contestant.starts_s() + warms_up) * (processes as f64 / cores).max(1.0)
+        let warms_up = warmup_pairs(contestant, processes) as f64 / PAIRS_LIKE_A_START;
+        span(bench) + 0.3 + contestant.starts_s() * (1.0 + warms_up) * (processes as f64 / cores).max(1.0)
     };
     let in_round = |count: usize, round: usize| {
         let params = json!({ "processes": count });
