@@ -16,8 +16,8 @@ const NAME: &str = "hot";
 const COUNTED_AT: usize = 8;
 /// About how many pairs of the warm-up take as long as the start of a contestant.
 const PAIRS_LIKE_A_START: f64 = 1_500.0;
-/// Thirty-two Java machines start slowly on few cores.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Thirty-two Java machines start slowly on few cores, and warm up slowly.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn processes(bench: &Bench) -> Vec<usize> {
     bench.plan.choose(vec![2, 8, 32], vec![2, 8])
