@@ -17,12 +17,19 @@ type etcdLibrary struct {
 	ttl    int
 }
 
-func openEtcd(ctx context.Context, o order) (library, error) {
-	var endpoints []string
+func endpoints(o order) []string {
+	var all []string
 	for _, url := range o.URLs {
-		endpoints = append(endpoints, strings.TrimPrefix(url, "etcd://"))
+		all = append(all, strings.TrimPrefix(url, "etcd://"))
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second})
+	return all
+}
+
+// wholeSeconds is the ttl as etcd has it.
+func wholeSeconds(o order) int { return int((o.TTLMs + 999) / 1000) }
+
+func openEtcd(ctx context.Context, o order) (library, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints(o), DialTimeout: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +39,7 @@ func openEtcd(ctx context.Context, o order) (library, error) {
 	if _, err := client.Get(ctx, "connected"); err != nil {
 		return nil, err
 	}
-	return &etcdLibrary{client, int((o.TTLMs + 999) / 1000)}, nil
+	return &etcdLibrary{client, wholeSeconds(o)}, nil
 }
 
 func (lib *etcdLibrary) worker(context.Context) (worker, error) {

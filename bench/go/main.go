@@ -14,18 +14,19 @@ import (
 
 // order is what a contestant is told.
 type order struct {
-	Do      string   `json:"do"`
-	Peer    string   `json:"peer"`
-	Store   string   `json:"store"`
-	URLs    []string `json:"urls"`
-	TTLMs   int64    `json:"ttl_ms"`
-	Tasks   int      `json:"tasks"`
-	Names   int      `json:"names"`
-	Leases  int      `json:"leases"`
-	Name    string   `json:"name"`
-	Prefix  string   `json:"prefix"`
-	WarmupS float64  `json:"warmup_s"`
-	Seconds float64  `json:"seconds"`
+	Do          string   `json:"do"`
+	Peer        string   `json:"peer"`
+	Store       string   `json:"store"`
+	URLs        []string `json:"urls"`
+	TTLMs       int64    `json:"ttl_ms"`
+	Tasks       int      `json:"tasks"`
+	Names       int      `json:"names"`
+	Leases      int      `json:"leases"`
+	Name        string   `json:"name"`
+	Prefix      string   `json:"prefix"`
+	WarmupS     float64  `json:"warmup_s"`
+	WarmupPairs int      `json:"warmup_pairs"`
+	Seconds     float64  `json:"seconds"`
 }
 
 func (o order) ttl() time.Duration { return time.Duration(o.TTLMs) * time.Millisecond }
@@ -59,6 +60,8 @@ type peer struct {
 	Settings string `json:"settings"`
 	Renews   bool   `json:"renews"`
 	open     func(ctx context.Context, o order) (library, error)
+	// version tells it where no module does.
+	version func() (string, error)
 }
 
 var peers = []peer{
@@ -66,6 +69,7 @@ var peers = []peer{
 	{Peer: "redsync", Store: "redlock", Library: "github.com/go-redsync/redsync/v4", Settings: redsyncSettings, open: openRedsync},
 	{Peer: "redislock", Store: "redis", Library: "github.com/bsm/redislock", Settings: redislockSettings, open: openRedislock},
 	{Peer: "etcd-concurrency", Store: "etcd", Library: "go.etcd.io/etcd/client/v3", Settings: etcdSettings, Renews: true, open: openEtcd},
+	{Peer: "etcdctl", Store: "etcd", Library: "etcdctl", Settings: etcdctlSettings, Renews: true, open: openEtcdctl, version: etcdctlVersion},
 }
 
 func list() {
@@ -77,6 +81,13 @@ func list() {
 	}
 	for _, each := range peers {
 		each.Version = versions[each.Library]
+		if each.version != nil {
+			var err error
+			if each.Version, err = each.version(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				continue
+			}
+		}
 		say(each)
 	}
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,34 +21,58 @@ var orders = map[string]func(context.Context, order, library) error{
 	"pairs": pairs, "hot": hot, "hold": hold, "take": take, "leases": leases,
 }
 
-// warmupPairs is how many pairs `hot` does before it is ready; acquiring is how many leases are asked for at a time.
-const (
-	warmupPairs = 200
-	acquiring   = 256
-)
+// acquiring is how many leases are asked for at a time.
+const acquiring = 256
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// cpu is the user and system time of this process so far.
-func cpu() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		fail(err)
+// started are the processes that this one has started and that have not ended: a lock may be one.
+func started() []string {
+	var all []string
+	threads, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, thread := range threads {
+		children, _ := os.ReadFile(thread)
+		all = append(all, strings.Fields(string(children))...)
 	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return all
 }
 
-// resident is this process's resident memory in bytes.
-func resident() int64 {
-	var pages, residentPages int64
-	text, err := os.ReadFile("/proc/self/statm")
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &pages, &residentPages)
+// figures are numbers of a file of a process, from the one named on; none if it has ended.
+func figures(process, file string, first, count int) []int64 {
+	text, _ := os.ReadFile("/proc/" + process + "/" + file)
+	// The name of a program may have spaces; nothing after it does.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	all := make([]int64, count)
+	for i := range all {
+		if first+i < len(fields) {
+			all[i], _ = strconv.ParseInt(fields[first+i], 10, 64)
+		}
 	}
-	if err != nil {
+	return all
+}
+
+// cpu is the user and system time of this process so far, and of those it has started.
+func cpu() time.Duration {
+	var own, ended syscall.Rusage
+	if err := errors.Join(syscall.Getrusage(syscall.RUSAGE_SELF, &own), syscall.Getrusage(syscall.RUSAGE_CHILDREN, &ended)); err != nil {
 		fail(err)
 	}
-	return residentPages * int64(os.Getpagesize())
+	used := time.Duration(own.Utime.Nano() + own.Stime.Nano() + ended.Utime.Nano() + ended.Stime.Nano())
+	for _, process := range started() {
+		for _, ticks := range figures(process, "stat", 11, 2) {
+			used += time.Duration(ticks) * time.Second / 100
+		}
+	}
+	return used
+}
+
+// resident is the resident memory in bytes of this process, and of those it has started.
+func resident() int64 {
+	var pages int64
+	for _, process := range append(started(), "self") {
+		pages += figures(process, "statm", 1, 1)[0]
+	}
+	return pages * int64(os.Getpagesize())
 }
 
 func pair(ctx context.Context, w worker, name string) error {
@@ -84,6 +111,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 	begin := time.Now().Add(seconds(o.WarmupS))
 	end := begin.Add(seconds(o.Seconds))
 	took := make([][]time.Duration, o.Tasks)
+	var ended atomic.Int64
 	var tasks sync.WaitGroup
 	for task, w := range all {
 		tasks.Go(func() {
@@ -94,6 +122,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 			for turn := 0; ; turn++ {
 				asked := time.Now()
 				if !asked.Before(end) {
+					ended.Add(int64(turn))
 					return
 				}
 				if err := pair(ctx, w, names[turn%len(names)]); err != nil {
@@ -114,7 +143,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 	sorted := slices.Concat(took...)
 	slices.Sort(sorted)
 	say(map[string]any{
-		"pairs": len(sorted), "seconds": o.Seconds, "cpu_s": used.Seconds(),
+		"pairs": len(sorted), "all": ended.Load(), "seconds": o.Seconds, "cpu_s": used.Seconds(),
 		"p50_us": percentile(sorted, 50), "p99_us": percentile(sorted, 99), "max_us": percentile(sorted, 100),
 	})
 	return nil
@@ -126,7 +155,7 @@ func hot(ctx context.Context, o order, lib library) error {
 		return err
 	}
 	own := fmt.Sprintf("%s/warmup-%d", o.Prefix, os.Getpid())
-	for range warmupPairs {
+	for range o.WarmupPairs {
 		if err := pair(ctx, all[0], own); err != nil {
 			return err
 		}

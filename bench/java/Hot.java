@@ -6,11 +6,9 @@ import java.util.concurrent.CountDownLatch;
 
 /** Many tasks that want one name. */
 final class Hot {
-    private static final int WARM_UP_PAIRS = 200;
-
     static void run(Order order, Peer peer) throws Exception {
         Peer.Lock own = peer.lock(order.text("prefix") + "/warm-up-" + ProcessHandle.current().pid());
-        for (int pair = 0; pair < WARM_UP_PAIRS; pair++) {
+        for (int pair = order.number("warmup_pairs"); pair > 0; pair--) {
             own.acquire();
             own.release();
         }

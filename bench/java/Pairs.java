@@ -27,6 +27,7 @@ final class Pairs {
         long[] took = Arrays.stream(tasks).flatMapToLong(task -> Arrays.stream(task.took, 0, task.count)).sorted().toArray();
         Map<String, Object> said = new LinkedHashMap<>();
         said.put("pairs", took.length);
+        said.put("all", Arrays.stream(tasks).mapToLong(task -> task.all).sum());
         said.put("seconds", (end - from) / 1e6);
         said.put("p50_us", percentile(took, 0.5));
         said.put("p99_us", percentile(took, 0.99));
@@ -43,12 +44,14 @@ final class Pairs {
     private static final class Task {
         private long[] took = new long[1024];
         private int count;
+        private long all;
 
         void take(Peer.Lock[] locks, long from, long end) throws Exception {
             for (int turn = 0; ; turn = (turn + 1) % locks.length) {
                 long began = Self.now();
                 locks[turn].acquire();
                 locks[turn].release();
+                all++;
                 long ended = Self.now();
                 if (ended >= end) {
                     return;

@@ -8,7 +8,6 @@ const { setTimeout: pause } = require("node:timers/promises");
 const { default: Client } = require("ioredis");
 const { default: Redlock, ResourceLockedError } = require("redlock");
 
-const WARMUP_PAIRS = 200;
 const ACQUIRING = 256;
 
 // Told for each acquire and not for all of the client, or a release of a lock that is lost would never give up either.
@@ -72,12 +71,14 @@ const orders = {
     const begin = now() + order.warmup_s * 1e6;
     const end = begin + order.seconds * 1e6;
     const took = [];
+    let all = 0;
     async function task(number) {
       for (let turn = 0; ; turn++) {
         const asked = now();
         if (asked >= end) return;
         const lock = await acquire(redlock, `${order.prefix}/${number}/${turn % order.names}`, order);
         await lock.release();
+        all++;
         const done = now();
         if (asked >= begin && done <= end) took.push(done - asked);
       }
@@ -92,12 +93,12 @@ const orders = {
     const [cpu_s] = await Promise.all([measure(), ...tasks]);
     const sorted = Float64Array.from(took).sort();
     const [p50_us, p99_us, max_us] = [50, 99, 100].map((percent) => percentile(sorted, percent));
-    say({ pairs: sorted.length, seconds: order.seconds, p50_us, p99_us, max_us, cpu_s });
+    say({ pairs: sorted.length, all, seconds: order.seconds, p50_us, p99_us, max_us, cpu_s });
   },
 
   async hot(order) {
     const redlock = await connect(order);
-    for (let turn = 0; turn < WARMUP_PAIRS; turn++) {
+    for (let turn = 0; turn < order.warmup_pairs; turn++) {
       await (await acquire(redlock, `${order.prefix}/warmup-${process.pid}`, order)).release();
     }
     console.log("ready");

@@ -12,7 +12,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
-WARMUP_PAIRS = 200
 ACQUIRING = 256
 
 
@@ -36,11 +35,40 @@ def resident():
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-def pairs_result(took, seconds, cpu_s):
-    """What `pairs` prints, from the nanoseconds of each pair; percentiles are nearest ranks."""
-    took.sort()
-    p50, p99, most = (took[math.ceil(len(took) * part) - 1] // 1000 if took else 0 for part in (0.5, 0.99, 1))
-    return {"pairs": len(took), "seconds": seconds, "p50_us": p50, "p99_us": p99, "max_us": most, "cpu_s": cpu_s}
+class Pairs:
+    """What the tasks of `pairs` note."""
+
+    def __init__(self, order):
+        self.seconds = order["seconds"]
+        self.begin = time.monotonic_ns() + int(order["warmup_s"] * 1e9)
+        self.end = self.begin + int(self.seconds * 1e9)
+        self.took = []
+        self.tasks = []
+
+    def until(self, moment):
+        """How many seconds are left until then."""
+        return max(0, moment - time.monotonic_ns()) / 1e9
+
+    def turns(self, of):
+        """Goes round these until the end; what is done with each is a pair."""
+        count = 0
+        for each in itertools.cycle(of):
+            asked = time.monotonic_ns()
+            if asked >= self.end:
+                break
+            yield each
+            count += 1
+            done = time.monotonic_ns()
+            if asked >= self.begin and done <= self.end:
+                self.took.append(done - asked)
+        self.tasks.append(count)
+
+    def tell(self, cpu_s):
+        """Prints; percentiles are nearest ranks."""
+        took = sorted(self.took)
+        p50, p99, most = (took[math.ceil(len(took) * part) - 1] // 1000 if took else 0 for part in (0.5, 0.99, 1))
+        answer = {"pairs": len(took), "all": sum(self.tasks), "seconds": self.seconds, "cpu_s": cpu_s}
+        say(answer | {"p50_us": p50, "p99_us": p99, "max_us": most})
 
 
 def warmup_name(order):
@@ -112,33 +140,25 @@ class RedisPy:
         return self.client.lock(name, timeout=self.order["ttl_ms"] / 1000)
 
     async def pairs(self):
-        order, took = self.order, []
-        begin = time.monotonic_ns() + int(order["warmup_s"] * 1e9)
-        end = begin + int(order["seconds"] * 1e9)
+        order, pairs = self.order, Pairs(self.order)
 
         async def task(number):
-            for turn in itertools.cycle(range(order["names"])):
-                asked = time.monotonic_ns()
-                if asked >= end:
-                    return
+            for turn in pairs.turns(range(order["names"])):
                 async with self.lock(f"{order['prefix']}/{number}/{turn}"):
                     pass
-                done = time.monotonic_ns()
-                if asked >= begin and done <= end:
-                    took.append(done - asked)
 
         async def measure():
-            await asyncio.sleep((begin - time.monotonic_ns()) / 1e9)
+            await asyncio.sleep(pairs.until(pairs.begin))
             before = cpu()
-            await asyncio.sleep((end - time.monotonic_ns()) / 1e9)
+            await asyncio.sleep(pairs.until(pairs.end))
             return cpu() - before
 
         cpu_s, *_ = await asyncio.gather(measure(), *(task(number) for number in range(order["tasks"])))
-        say(pairs_result(took, order["seconds"], cpu_s))
+        pairs.tell(cpu_s)
 
     async def hot(self):
         order = self.order
-        for _ in range(WARMUP_PAIRS):
+        for _ in range(order["warmup_pairs"]):
             async with self.lock(warmup_name(order)):
                 pass
         start_us = read_start()
@@ -209,36 +229,27 @@ class Kazoo:
         return threads
 
     def pairs(self):
-        order = self.order
-        took = [[] for _ in range(order["tasks"])]
-        begin = time.monotonic_ns() + int(order["warmup_s"] * 1e9)
-        end = begin + int(order["seconds"] * 1e9)
+        order, pairs = self.order, Pairs(self.order)
 
         def task(number):
             locks = [self.lock(f"{order['prefix']}/{number}/{i}") for i in range(order["names"])]
-            for lock in itertools.cycle(locks):
-                asked = time.monotonic_ns()
-                if asked >= end:
-                    return
+            for lock in pairs.turns(locks):
                 with lock:
                     pass
-                done = time.monotonic_ns()
-                if asked >= begin and done <= end:
-                    took[number].append(done - asked)
 
         threads = self.start(task, order["tasks"])
-        time.sleep(max(0, begin - time.monotonic_ns()) / 1e9)
+        time.sleep(pairs.until(pairs.begin))
         before = cpu()
-        time.sleep(max(0, end - time.monotonic_ns()) / 1e9)
+        time.sleep(pairs.until(pairs.end))
         cpu_s = cpu() - before
         for thread in threads:
             thread.join()
-        say(pairs_result(list(itertools.chain(*took)), order["seconds"], cpu_s))
+        pairs.tell(cpu_s)
 
     def hot(self):
         order = self.order
         own = self.lock(warmup_name(order))
-        for _ in range(WARMUP_PAIRS):
+        for _ in range(order["warmup_pairs"]):
             with own:
                 pass
         start_us = read_start()

@@ -1,6 +1,7 @@
-//! Contestants in Rust: rslock and distributed-lock. `driver ORDER`, as `bench/README.md` has it.
+//! Contestants in Rust: rslock, distributed-lock and PostgreSQL's advisory locks. `driver ORDER`, as `bench/README.md` has it.
 
 mod distributed_lock;
+mod postgres;
 mod rslock;
 
 use tenure_load::contestant;
@@ -9,15 +10,17 @@ use tenure_load::order::{Listing, Order};
 fn main() {
     panic_once();
     let locks = ["redis", "redlock"].map(|store| [rslock::listing(store), distributed_lock::listing(store)]);
-    contestant::main(std::env::args().nth(1), locks.as_flattened(), async |order| obey(order).await)
+    let locks = [locks.as_flattened(), &postgres::listings()].concat();
+    contestant::main(std::env::args().nth(1), &locks, async |order| obey(order).await)
 }
 
 async fn obey(order: &Order) -> Result<(), tenure_load::BoxError> {
     let Some(target) = order.target() else { return Ok(()) };
-    if target.peer == rslock::PEER {
-        contestant::obey(&rslock::Rslock::connect(target), order).await
-    } else {
-        contestant::obey(&distributed_lock::DistributedLock::connect(target).await?, order).await
+    match target.peer.as_str() {
+        rslock::PEER => contestant::obey(&rslock::Rslock::connect(target).await?, order).await,
+        postgres::PLAIN => contestant::obey(&postgres::Plain::connect(target).await?, order).await,
+        postgres::SQLX => contestant::obey(&postgres::Sqlx::connect(order, target).await?, order).await,
+        _ => contestant::obey(&distributed_lock::DistributedLock::connect(target).await?, order).await,
     }
 }
 

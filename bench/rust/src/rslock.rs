@@ -20,9 +20,13 @@ pub(crate) struct Rslock {
 }
 
 impl Rslock {
-    pub(crate) fn connect(target: &Target) -> Self {
+    pub(crate) async fn connect(target: &Target) -> Result<Self, BoxError> {
         let manager = LockManager::new(target.urls.iter().map(String::as_str).collect());
-        Self { manager, ttl: Duration::from_millis(target.ttl_ms) }
+        let this = Self { manager, ttl: Duration::from_millis(target.ttl_ms) };
+        // It connects to the servers with its first lock: one of its own, so that `take` is connected when it asks.
+        let own = this.acquire(&format!("connect-{}", std::process::id())).await?;
+        this.release(own).await?;
+        Ok(this)
     }
 }
 

@@ -148,6 +148,15 @@ impl Bench {
         }
     }
 
+    /// Writes down who is not asked a question, and why.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn leave_out(&mut self, question: &str, contestant: &Contestant, why: &str) -> Result<(), String> {
+        self.write(&Missing { question: question.into(), ..Missing::of(&contestant.peer, &contestant.store, why) })
+    }
+
     /// Whether this has failed so often that it is not tried again.
     pub fn is_out(&self, cell: &Cell<'_>) -> bool {
         self.failures.get(&cell.key()).is_some_and(|failures| *failures >= STRIKES)

@@ -75,7 +75,7 @@ impl Contest<'_> {
     /// What each process answered, and when they began. `look` is called at the start and at the end.
     fn course(&self, look: &mut dyn FnMut() -> Result<(), String>) -> Result<(Vec<Value>, u64), String> {
         let order = json!({ "urls": self.urls, "tasks": self.tasks, "name": format!("{}/hot", self.prefix),
-            "prefix": self.prefix, "seconds": self.seconds });
+            "prefix": self.prefix, "warmup_pairs": warmup_pairs(self.contestant, self.processes), "seconds": self.seconds });
         let limit = Duration::from_secs_f64(self.seconds) + self.patience;
         let start = |_| self.contestant.start_within("hot", order.clone(), limit);
         let mut children: Vec<Child> = (0..self.processes).map(start).collect::<Result<_, _>>()?;
@@ -88,6 +88,15 @@ impl Contest<'_> {
         look()?;
         let answers = children.into_iter().map(Child::result).collect::<Result<_, _>>()?;
         Ok((answers, start))
+    }
+}
+
+/// How many pairs each process does before it is ready. Thirty-two that start slowly would take too long for as many as eight do.
+pub fn warmup_pairs(contestant: &Contestant, processes: usize) -> usize {
+    match processes {
+        _ if !contestant.starts_slowly() => 200,
+        ..=8 => 3_000,
+        _ => 500,
     }
 }
 

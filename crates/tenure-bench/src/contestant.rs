@@ -11,11 +11,11 @@ use crate::child::Child;
 
 /// The programs under `bench`, and the locks they have, as `bench/README.md` lists them.
 pub const PROGRAMS: [(&str, &str); 5] = [
-    ("go", "redsync, redislock, etcd's concurrency"),
+    ("go", "redsync, redislock, etcd's concurrency, etcdctl lock"),
     ("java", "Redisson's RLock, RFairLock and RFencedLock, Curator's InterProcessMutex"),
     ("node", "node-redlock"),
     ("python", "redis-py's Lock, kazoo's Lock"),
-    ("rust", "rslock, distributed-lock"),
+    ("rust", "rslock, distributed-lock, PostgreSQL's advisory locks (plain and by sqlx)"),
 ];
 /// Stores that tenure has no backend for: their locks are named, not measured.
 pub const WITHOUT_TENURE: [&str; 3] = ["etcd", "zookeeper", "postgres"];
@@ -72,6 +72,11 @@ impl Contestant {
             "node" | "python" => 0.35,
             _ => 0.1,
         }
+    }
+
+    /// Whether it starts slowly, and is slow for a while: it is compiled as it runs.
+    pub fn starts_slowly(&self) -> bool {
+        self.starts_s() >= 1.0
     }
 
     /// Whether it is tenure.

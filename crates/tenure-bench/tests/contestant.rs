@@ -61,7 +61,7 @@ fn each_order_is_answered_as_it_should_be() {
     let server = Redis::start();
     let pairs = json!({ "do": "pairs", "tasks": 4, "names": 2, "prefix": "p", "warmup_s": 0.1, "seconds": 0.3 });
     let result = last_line(&contestant(&order(&server, pairs)).output().unwrap());
-    assert_eq!(keys(&result), ["cpu_s", "max_us", "p50_us", "p99_us", "pairs", "seconds"]);
+    assert_eq!(keys(&result), ["all", "cpu_s", "max_us", "p50_us", "p99_us", "pairs", "seconds"]);
     assert_eq!(leftovers(&server), Vec::<String>::new());
     let output = contestant(&order(&server, json!({ "do": "take", "name": "x" }))).output().unwrap();
     assert_eq!(keys(&last_line(&output)), ["got_us"]);
@@ -75,7 +75,7 @@ fn each_order_is_answered_as_it_should_be() {
 #[test]
 fn a_hot_name_starts_when_it_is_told_and_ends_in_the_midst() {
     let server = Redis::start();
-    let hot = json!({ "do": "hot", "tasks": 3, "name": "hot", "prefix": "h", "seconds": 0.3 });
+    let hot = json!({ "do": "hot", "tasks": 3, "name": "hot", "prefix": "h", "warmup_pairs": 200, "seconds": 0.3 });
     let mut child = contestant(&order(&server, hot)).spawn().unwrap();
     assert_eq!(first_line(&mut child), "ready\n");
     writeln!(child.stdin.take().unwrap(), "{}", tenure_load::epoch_micros()).unwrap();

@@ -12,8 +12,6 @@ use crate::order::{Hot, HotResult};
 use crate::process::cpu_time;
 use crate::time::{at, micros, seconds};
 
-const WARM_UP_PAIRS: usize = 200;
-
 /// Opens connections, loads scripts: pairs on a name that no other process uses.
 ///
 /// # Errors
@@ -25,7 +23,7 @@ const WARM_UP_PAIRS: usize = 200;
 /// Cancelling drops what is held.
 pub async fn warm_up<L: Locker>(locker: &L, order: &Hot) -> Result<(), BoxError> {
     let name = format!("{}/warm-up/{}", order.prefix, std::process::id());
-    for _ in 0..WARM_UP_PAIRS {
+    for _ in 0..order.warmup_pairs {
         let held = locker.acquire(&name).await?;
         locker.release(held).await?;
     }
@@ -61,9 +59,8 @@ pub async fn run<L: Locker>(
         tokio::time::sleep_until(end.into()).await;
         cpu_time() - used
     };
-    let mut ended = Vec::new();
     let outcome = tokio::select! {
-        outcome = crowd.until(&mut ended, course) => Some(outcome),
+        outcome = crowd.until(course) => Some(outcome),
         () = stop => None,
     };
     match outcome {

@@ -76,9 +76,8 @@ async fn acquire<L: Locker>(
         }
     };
     let mut crowd = Crowd::of((0..tasks).map(take));
-    let mut ended = Vec::new();
     let outcome = tokio::select! {
-        outcome = crowd.finish(&mut ended) => Some(outcome),
+        outcome = crowd.finish() => Some(outcome),
         () = stop => None,
     };
     crowd.end().await;
@@ -111,7 +110,7 @@ pub async fn release<L: Locker>(locker: &L, held: Vec<L::Held>) -> Result<(), Bo
         }
     };
     let mut crowd = Crowd::of(heaps.into_iter().map(give_back));
-    let outcome = crowd.finish(&mut Vec::new()).await;
+    let outcome = crowd.finish().await;
     crowd.end().await;
     outcome
 }

@@ -11,6 +11,7 @@
 
 pub mod contestant;
 mod crowd;
+mod histogram;
 pub mod hold;
 pub mod hot;
 pub mod leases;

@@ -76,6 +76,8 @@ pub struct Hot {
     pub name: String,
     /// What names of one's own begin with.
     pub prefix: String,
+    /// How many pairs on a name of one's own come first.
+    pub warmup_pairs: usize,
     /// How long to go on.
     pub seconds: f64,
 }
@@ -126,6 +128,8 @@ pub struct Listing {
 pub struct PairsResult {
     /// How many were begun after the warm-up and ended before the end.
     pub pairs: u64,
+    /// How many ended at all, those of the warm-up among them: what the store has done.
+    pub all: u64,
     /// How long was counted.
     pub seconds: f64,
     /// The median; null if there was no pair.
@@ -141,7 +145,7 @@ pub struct PairsResult {
 /// What [`Order::Hot`] came to.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct HotResult {
-    /// Every acquisition: when (µs since the start time), after how long a wait (µs), by which task.
+    /// Every acquisition, however many there are: when (µs since the start time), after how long a wait (µs), by which task.
     pub turns: Vec<(u64, u64, usize)>,
     /// The waits under way at the end: of which task, how long by then (µs).
     pub waiting: Vec<(usize, u64)>,
@@ -186,7 +190,9 @@ mod tests {
             with_target(
                 json!({ "do": "pairs", "tasks": 16, "names": 100, "prefix": "b", "warmup_s": 1.0, "seconds": 5.0 }),
             ),
-            with_target(json!({ "do": "hot", "tasks": 1, "name": "b/hot", "prefix": "b", "seconds": 5.0 })),
+            with_target(
+                json!({ "do": "hot", "tasks": 1, "name": "b/hot", "prefix": "b", "warmup_pairs": 200, "seconds": 5.0 }),
+            ),
             with_target(json!({ "do": "hold", "name": "b/x" })),
             with_target(json!({ "do": "take", "name": "b/x" })),
             with_target(json!({ "do": "leases", "leases": 1000, "prefix": "b", "seconds": 10.0 })),

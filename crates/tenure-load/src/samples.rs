@@ -12,11 +12,6 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// Adds those of another.
-    pub fn append(&mut self, other: &Self) {
-        self.0.extend_from_slice(&other.0);
-    }
-
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -31,10 +31,7 @@ impl TenureLocker {
     /// Cancel safe: nothing is held yet.
     pub async fn connect(target: &Target) -> Result<Self, BoxError> {
         let url = match (target.store.as_str(), target.urls.as_slice()) {
-            ("redlock", urls) => {
-                let hosts: Vec<&str> = urls.iter().map(|url| url.trim_start_matches("redis://")).collect();
-                format!("redlock://{}", hosts.join(","))
-            }
+            ("redlock", urls) => fleet_url(urls)?,
             (_, [url]) => url.clone(),
             (store, urls) => return Err(format!("{store} has one URL, not {}", urls.len()).into()),
         };
@@ -45,6 +42,16 @@ impl TenureLocker {
     pub fn tenure(&self) -> &Tenure {
         &self.tenure
     }
+}
+
+/// One URL for all servers of a fleet.
+fn fleet_url(urls: &[String]) -> Result<String, BoxError> {
+    for (each, all) in [("redis://", "redlock://"), ("rediss://", "redlocks://")] {
+        if let Some(hosts) = urls.iter().map(|url| url.strip_prefix(each)).collect::<Option<Vec<_>>>() {
+            return Ok(format!("{all}{}", hosts.join(",")));
+        }
+    }
+    Err("the servers of a fleet have URLs of one kind, redis:// or rediss://".into())
 }
 
 impl Locker for TenureLocker {
@@ -60,5 +67,18 @@ impl Locker for TenureLocker {
 
     fn is_held(&self, held: &Guard) -> bool {
         held.is_held()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_has_one_url_with_tls_if_its_servers_have_it() {
+        let url = |urls: &[&str]| fleet_url(&urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>());
+        assert_eq!(url(&["redis://a:1", "redis://b:2"]).unwrap(), "redlock://a:1,b:2");
+        assert_eq!(url(&["rediss://a:1", "rediss://b:2"]).unwrap(), "redlocks://a:1,b:2");
+        assert!(url(&["rediss://a:1", "redis://b:2"]).is_err());
     }
 }

@@ -21,7 +21,8 @@ async fn pairs_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_name_is_free_once_its_crowd_has_ended() {
     let locker = TenureLocker::connect(&target()).await.unwrap();
-    let order = Hot { target: target(), tasks: 8, name: "hot".to_owned(), prefix: "h".to_owned(), seconds: 0.05 };
+    let (name, prefix) = ("hot".to_owned(), "h".to_owned());
+    let order = Hot { target: target(), tasks: 8, name, prefix, warmup_pairs: 20, seconds: 0.05 };
     hot::warm_up(&locker, &order).await.unwrap();
     let (result, crowd) = hot::run(&locker, &order, epoch_micros(), pending()).await.unwrap().unwrap();
     crowd.end().await;

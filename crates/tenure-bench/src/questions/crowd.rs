@@ -19,7 +19,7 @@ fn span(bench: &Bench) -> f64 {
 
 /// See [`Question`](super::Question).
 pub fn takes(bench: &Bench) -> Duration {
-    each(bench, &bench.over("redis"), span(bench) + 0.5)
+    each(bench, &bench.over("redis"), span(bench) + 0.8)
 }
 
 /// See [`Question`](super::Question).

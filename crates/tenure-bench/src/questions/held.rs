@@ -28,15 +28,20 @@ fn span(contestant: &Contestant) -> f64 {
     if at_a_third { SPAN_THIRD } else { SPAN_TTL }
 }
 
-/// The locks of one library share what renews them: the first stands for all.
-fn contestants(bench: &Bench) -> Vec<Contestant> {
-    let mut all: Vec<Contestant> = Vec::new();
-    for contestant in bench.over("redis").into_iter().filter(|contestant| contestant.renews) {
-        if all.iter().all(|one| one.library != contestant.library) {
-            all.push(contestant);
+/// Those who are asked, and those who are not, with the reason. The locks of one library share what renews them: the first stands for all.
+fn contestants(bench: &Bench) -> (Vec<Contestant>, Vec<(Contestant, String)>) {
+    let (mut asked, mut left_out): (Vec<Contestant>, _) = (Vec::new(), Vec::new());
+    for contestant in bench.over("redis") {
+        match asked.iter().find(|one| one.library == contestant.library) {
+            _ if !contestant.renews => left_out.push((contestant, "not asked: it does not renew what is held".into())),
+            Some(first) => {
+                let why = format!("not asked: it is renewed as {} is, of the same library", first.peer);
+                left_out.push((contestant, why));
+            }
+            None => asked.push(contestant),
         }
     }
-    all
+    (asked, left_out)
 }
 
 /// See [`Question`](super::Question).
@@ -45,7 +50,7 @@ pub fn takes(bench: &Bench) -> Duration {
         let per_second = if contestant.is_tenure() { 30_000.0 } else { 12_000.0 };
         contestant.starts_s() + span(contestant) + 0.3 + leases as f64 / per_second
     };
-    let all = contestants(bench);
+    let (all, _) = contestants(bench);
     let round: f64 = sizes(bench).iter().map(|size| all.iter().map(|one| cell(one, *size)).sum::<f64>()).sum();
     seconds(round * bench.plan.rounds as f64)
 }
@@ -54,7 +59,10 @@ pub fn takes(bench: &Bench) -> Duration {
 pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let server = Redis::start();
     let mut looker = Looker::new(&server)?;
-    let all = contestants(bench);
+    let (all, left_out) = contestants(bench);
+    for (contestant, why) in &left_out {
+        bench.leave_out(NAME, contestant, why)?;
+    }
     let rounds = bench.plan.rounds;
     let params: Vec<(Value, usize)> = sizes(bench).iter().map(|leases| (json!({ "leases": leases }), rounds)).collect();
     bench.rounds(

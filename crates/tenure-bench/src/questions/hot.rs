@@ -7,15 +7,17 @@ use tenure_testkit::servers::Redis;
 
 use super::seconds;
 use crate::bench::{Bench, Cell};
-use crate::contest::Contest;
+use crate::contest::{Contest, warmup_pairs};
 use crate::contestant::Contestant;
 use crate::server::Looker;
 
 const NAME: &str = "hot";
 /// With how many processes commands are counted.
 const COUNTED_AT: usize = 8;
-/// Thirty-two Java machines start slowly on few cores.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// About how many pairs of the warm-up take as long as the start of a contestant.
+const PAIRS_LIKE_A_START: f64 = 1_500.0;
+/// Thirty-two Java machines start slowly on few cores, and warm up slowly.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn processes(bench: &Bench) -> Vec<usize> {
     bench.plan.choose(vec![2, 8, 32], vec![2, 8])
@@ -23,7 +25,7 @@ fn processes(bench: &Bench) -> Vec<usize> {
 
 /// Those who start slowly are asked once with thirty-two processes: else most of the run would be their starts.
 fn asked(contestant: &Contestant, params: &Value, round: usize) -> bool {
-    round == 1 || params["processes"].as_u64() <= Some(8) || contestant.starts_s() < 1.0
+    round == 1 || params["processes"].as_u64() <= Some(8) || !contestant.starts_slowly()
 }
 
 fn span(bench: &Bench) -> f64 {
@@ -35,7 +37,8 @@ pub fn takes(bench: &Bench) -> Duration {
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64);
     let all = bench.over("redis");
     let cell = |contestant: &Contestant, processes: usize| {
-        span(bench) + 0.3 + contestant.starts_s() * (processes as f64 / cores).max(1.0)
+        let warms_up = warmup_pairs(contestant, processes) as f64 / PAIRS_LIKE_A_START;
+        span(bench) + 0.3 + contestant.starts_s() * (1.0 + warms_up) * (processes as f64 / cores).max(1.0)
     };
     let in_round = |count: usize, round: usize| {
         let params = json!({ "processes": count });

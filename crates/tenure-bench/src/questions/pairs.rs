@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_testkit::servers::Redis;
 
-use super::{each, seconds};
+use super::seconds;
 use crate::bench::Bench;
 use crate::contestant::Contestant;
 use crate::limit;
+use crate::plan::Plan;
 use crate::server::Looker;
 
 const NAME: &str = "pairs";
@@ -22,9 +23,10 @@ const NAMES: usize = 100;
 pub const LIMIT: &str = "redis-benchmark";
 
 /// Seconds to warm up and to count: with many tasks a pair of a slow contestant takes more than one.
-fn spans(bench: &Bench, tasks: usize) -> (f64, f64) {
+fn spans(plan: &Plan, contestant: &Contestant, tasks: usize) -> (f64, f64) {
+    let warmup = if contestant.starts_slowly() { 3.0 } else { 0.3 };
     let counted = if tasks > 256 { 1.5 } else { 0.6 };
-    bench.plan.choose((0.3, counted), (0.1, 0.3))
+    plan.choose((warmup, counted), (0.1, 0.3))
 }
 
 fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
@@ -40,18 +42,20 @@ fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
 
 /// See [`Question`](super::Question).
 pub fn takes(bench: &Bench) -> Duration {
-    let cell = |tasks| {
-        let (warmup, counted) = spans(bench, tasks);
-        each(bench, &contestants(bench, tasks), warmup + counted + 0.1)
+    let cell = |contestant: &Contestant, tasks| {
+        let (warmup, counted) = spans(&bench.plan, contestant, tasks);
+        contestant.starts_s() + warmup + counted + 0.1
     };
-    TASKS.iter().map(|tasks| cell(*tasks)).sum::<Duration>() + seconds(2.0 * bench.plan.rounds as f64)
+    let cells = |tasks| contestants(bench, tasks).iter().map(|one| cell(one, tasks)).sum::<f64>();
+    let round = TASKS.map(cells).iter().sum::<f64>() + 2.0;
+    seconds(round * bench.plan.rounds as f64)
 }
 
 /// See [`Question`](super::Question).
 pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let server = Redis::start();
     let mut looker = Looker::new(&server)?;
-    let all_spans = TASKS.map(|tasks| spans(bench, tasks));
+    let plan = bench.plan.clone();
     let requests = bench.plan.choose(200_000, 20_000);
     let who: Vec<Vec<Contestant>> = TASKS.iter().map(|tasks| contestants(bench, *tasks)).collect();
     let params = TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));
@@ -62,7 +66,8 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
             limit::pairs(&server, requests)
         } else {
             let urls = [server.url().to_owned()];
-            measure(contestant, &urls, &params["tasks"], all_spans[index(params)], Some(&mut looker))
+            let spans = spans(&plan, contestant, TASKS[index(params)]);
+            measure(contestant, &urls, &params["tasks"], spans, Some(&mut looker))
         };
         looker.flush()?;
         outcome
@@ -88,7 +93,7 @@ pub fn measure(
     let mut result = contestant.ask("pairs", order, seconds(warmup + counted))?;
     let after = look()?;
     let number = |field: &str| result[field].as_f64().ok_or_else(|| format!("no {field} in {result}"));
-    let (pairs, span) = (number("pairs")?, number("seconds")?);
+    let (pairs, all, span) = (number("pairs")?, number("all")?, number("seconds")?);
     let client = number("cpu_s")? * 1e6 / pairs;
     if pairs == 0.0 {
         return Err(format!("not one pair in {span} s"));
@@ -98,8 +103,8 @@ pub fn measure(
     if let (Some(before), Some(after)) = (before, after) {
         let used = after.cpu_s - before.cpu_s;
         result["server_cpu_s"] = json!(used);
-        // The server is looked at from before the warm-up on, when it does as much.
-        result["server_us_per_pair"] = json!(used * 1e6 / (pairs * (span + warmup) / span));
+        // The server is looked at from before the warm-up on.
+        result["server_us_per_pair"] = json!(used * 1e6 / all);
     }
     Ok(result)
 }

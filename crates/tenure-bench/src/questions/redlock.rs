@@ -91,9 +91,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
                 patience: LIMIT * 3,
             }
             .hold(None),
-            Some("one redis") => {
-                pairs(contestant, &[fleets.one.url().to_owned()], &params["tasks"], round, span).map(|(pairs, _)| pairs)
-            }
+            Some("one redis") => pairs(contestant, &[fleets.one.url().to_owned()], &params["tasks"], round, span),
             _ => {
                 let tasks = params.get("tasks").cloned().unwrap_or(json!(1));
                 let before = fleets.cpu(hung);
@@ -101,9 +99,8 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
                 // A contestant connects while all is well; then they hang.
                 let outcome = with_hung(nodes, || pairs(contestant, &fleets.urls(hung), &tasks, round, span));
                 let used = fleets.cpu(hung) - before;
-                outcome.map(|(mut result, warmup)| {
-                    let counted = result["pairs"].as_f64().unwrap_or(f64::NAN) * (span + warmup) / span;
-                    result["server_us_per_pair"] = json!(used * 1e6 / counted);
+                outcome.map(|mut result| {
+                    result["server_us_per_pair"] = json!(used * 1e6 / result["all"].as_f64().unwrap_or(f64::NAN));
                     result
                 })
             }
@@ -111,14 +108,8 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     })
 }
 
-/// Pairs, and how long the warm-up was.
-fn pairs(
-    contestant: &Contestant,
-    urls: &[String],
-    tasks: &Value,
-    round: usize,
-    span: f64,
-) -> Result<(Value, f64), String> {
+/// Pairs, with the rate and what a pair costs the client.
+fn pairs(contestant: &Contestant, urls: &[String], tasks: &Value, round: usize, span: f64) -> Result<Value, String> {
     // Long enough for the servers to hang within it.
     let warmup = if tasks == 1 { HANGS_AFTER.as_secs_f64() + 0.6 } else { 0.3 };
     let order = json!({ "urls": urls, "tasks": tasks, "names": 100, "prefix": format!("bench/{}/{round}", contestant.peer),
@@ -133,7 +124,7 @@ fn pairs(
     let (rate, client) = (count / number("seconds")?, number("cpu_s")? * 1e6 / count);
     result["pairs_per_s"] = json!(rate);
     result["client_us_per_pair"] = json!(client);
-    Ok((result, warmup))
+    Ok(result)
 }
 
 /// When servers begin to hang, counted from the start of the contestant.

@@ -35,6 +35,10 @@ const PAIRS: (&str, &str, &str, &str) = ("pairs", "", "redis", "tasks");
 const HOT: (&str, &str, &str, &str) = ("hot", "", "redis", "processes");
 const CROWD: (&str, &str, &str, &str) = ("crowd", "", "redis", "tasks");
 const HELD: (&str, &str, &str, &str) = ("held", "", "redis", "leases");
+const COMMANDS: (&str, &str, &str, &str) = ("hot", "commands", "redis", "processes");
+const TAKEOVER: (&str, &str, &str, &str) = ("takeover", "", "redis", "ttl_ms");
+const FLEET: (&str, &str, &str, &str) = ("redlock", "pairs", "redlock", "tasks");
+const FLEET_HOT: (&str, &str, &str, &str) = ("redlock", "hot", "redlock", "processes");
 const HUNG: (&str, &str, &str, &str) = ("redlock", "latency", "redlock", "hung");
 const MS: (&str, f64) = (" ms", 1e-3);
 const US: (&str, f64) = (" µs", 1.0);
@@ -52,40 +56,22 @@ const ALL: &[Compared] = &[
     compared(HOT, "jain", "Jain's index", ("", 1.0), true),
     compared(HOT, "client_us_per_acquisition", "CPU of the clients for an acquisition", US, false),
     compared(HOT, "server_us_per_acquisition", "CPU of the server for an acquisition", US, false),
-    compared(
-        ("hot", "commands", "redis", "processes"),
-        "commands_per_acquisition",
-        "commands for an acquisition",
-        ("", 1.0),
-        false,
-    ),
+    compared(COMMANDS, "commands_per_acquisition", "commands for an acquisition", ("", 1.0), false),
     compared(CROWD, "acquisitions_per_s", "acquisitions", ("/s", 1.0), true),
     compared(CROWD, "wait_p50_us", "p50 of the wait", MS, false),
     compared(CROWD, "wait_max_us", "the longest wait", MS, false),
-    compared(
-        ("takeover", "", "redis", "ttl_ms"),
-        "after_ms",
-        "time from the kill to the next holder",
-        (" ms", 1.0),
-        false,
-    ),
+    compared(TAKEOVER, "after_ms", "time from the kill to the next holder", (" ms", 1.0), false),
     compared(HELD, "cpu_percent", "CPU of the client", (" %", 1.0), false),
     compared(HELD, "bytes_per_lease", "memory of the client for a lease", (" B", 1.0), false),
     compared(HELD, "server_cpu_percent", "CPU of the server", (" %", 1.0), false),
     compared(HELD, "server_bytes_per_lease", "memory of the server for a lease", (" B", 1.0), false),
     compared(HUNG, "p50_us", "p50 of a pair", US, false),
     compared(HUNG, "p99_us", "p99 of a pair", US, false),
-    compared(("redlock", "pairs", "redlock", "tasks"), "pairs_per_s", "pairs", ("/s", 1.0), true),
-    compared(("redlock", "hot", "redlock", "processes"), "acquisitions_per_s", "acquisitions", ("/s", 1.0), true),
-    compared(
-        ("redlock", "hot", "redlock", "processes"),
-        "transfers_per_s",
-        "transfers to another owner",
-        ("/s", 1.0),
-        true,
-    ),
-    compared(("redlock", "hot", "redlock", "processes"), "wait_p50_us", "p50 of the wait", MS, false),
-    compared(("redlock", "hot", "redlock", "processes"), "wait_p99_us", "p99 of the wait", MS, false),
+    compared(FLEET, "pairs_per_s", "pairs", ("/s", 1.0), true),
+    compared(FLEET_HOT, "acquisitions_per_s", "acquisitions", ("/s", 1.0), true),
+    compared(FLEET_HOT, "transfers_per_s", "transfers to another owner", ("/s", 1.0), true),
+    compared(FLEET_HOT, "wait_p50_us", "p50 of the wait", MS, false),
+    compared(FLEET_HOT, "wait_p99_us", "p99 of the wait", MS, false),
 ];
 
 /// Every figure in which a peer's median is better than tenure's.

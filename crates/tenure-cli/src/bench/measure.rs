@@ -27,9 +27,9 @@ pub(super) async fn all(plan: &Plan, crew: &mut Crew, line: &mut Option<Line>) -
         show(format!("uncontended pairs, tasks: {tasks}"));
         report.uncontended.push(uncontended(plan, crew, tasks).await?);
     }
-    for &processes in &plan.processes {
+    for (measurement, &processes) in plan.processes.iter().enumerate() {
         show(format!("one name, processes: {processes}"));
-        report.hot.push(hot(plan, crew, processes).await?);
+        report.hot.push(hot(plan, crew, measurement, processes).await?);
     }
     for &leases in &plan.leases {
         show(format!("leases held: {leases}"));
@@ -51,8 +51,8 @@ async fn uncontended(plan: &Plan, crew: &mut Crew, tasks: usize) -> Result<Uncon
     })
 }
 
-async fn hot(plan: &Plan, crew: &mut Crew, processes: usize) -> Result<Hot, Failure> {
-    crew.start(processes, &plan.hot(processes)).await?;
+async fn hot(plan: &Plan, crew: &mut Crew, measurement: usize, processes: usize) -> Result<Hot, Failure> {
+    crew.start(processes, &plan.hot(measurement)).await?;
     // Each says that it is ready.
     crew.lines().await?;
     crew.tell(&(epoch_micros() + START_IN_US).to_string()).await;

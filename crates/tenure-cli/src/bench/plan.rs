@@ -14,6 +14,8 @@ const TTL_MS: u64 = 10_000;
 const RENEWAL_S: f64 = TTL_MS as f64 / 3000.0;
 /// Of what is measured, before pairs are counted.
 const WARM_UP: f64 = 0.2;
+/// Before the hot name.
+const WARM_UP_PAIRS: usize = 200;
 const NAMES: usize = 10;
 
 #[derive(Debug)]
@@ -72,12 +74,13 @@ impl Plan {
     }
 
     /// The name is another each time: nobody is to find what the measurement before has left in the store for it.
-    pub(super) fn hot(&self, processes: usize) -> Order {
+    pub(super) fn hot(&self, measurement: usize) -> Order {
         Order::Hot(Hot {
             target: self.target.clone(),
             tasks: 1,
-            name: format!("{}hot/{processes}", self.prefix),
+            name: format!("{}hot/{measurement}", self.prefix),
             prefix: format!("{}own", self.prefix),
+            warmup_pairs: WARM_UP_PAIRS,
             seconds: self.seconds,
         })
     }

@@ -10,9 +10,9 @@ use crate::support::{Running, Store, done, eventually, is_alive, keys, state};
 
 /// One way to be in the midst of each thing that is measured.
 const PHASES: [&str; 3] = [
-    "bench --seconds 600 --tasks 8 --processes 0 --leases 0",
-    "bench --seconds 600 --tasks 0 --processes 3 --leases 0",
-    "bench --seconds 600 --tasks 0 --processes 0 --leases 300",
+    "bench --seconds 60 --tasks 8 --processes 0 --leases 0",
+    "bench --seconds 60 --tasks 0 --processes 3 --leases 0",
+    "bench --seconds 60 --tasks 0 --processes 0 --leases 300",
 ];
 
 /// Starts a run, and waits until locks of it are seen in the store.
@@ -88,6 +88,26 @@ fn one_object_is_printed_and_nothing_stays_in_a_redis() {
     assert!(!report.text().contains(shared::PASSWORD) && report.text().contains(shared::USER));
     eventually("nobody listens", || leftovers(&server).iter().all(|left| !left.starts_with("channel")));
     assert_eq!(leftovers(&server), Vec::<String>::new());
+}
+
+#[test]
+fn a_password_is_not_seen_in_the_process_list() {
+    let server = Redis::builder().users("user default on >s3same ~* &* +@all").login("default", "s3same").start();
+    for phase in PHASES {
+        let (run, workers) = start(&Store::on(server.url()), phase);
+        for pid in workers.iter().chain([&run.pid]) {
+            let list = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap();
+            assert!(list.contains("bench") && !list.contains("s3same"), "{list}");
+        }
+        run.signal(Signal::INT);
+        run.wait().exits(130);
+    }
+}
+
+#[test]
+fn the_same_number_twice_is_measured_twice() {
+    let report = Store::new().tenure("bench --json --tasks 0 --processes 2,2 --leases 0 --seconds 0.2").exits(0).json();
+    assert_eq!(report["hot"].as_array().unwrap().len(), 2, "{report}");
 }
 
 #[test]
