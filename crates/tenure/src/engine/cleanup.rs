@@ -38,7 +38,7 @@ type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Gives up the place of a claim among those that are told when to ask again.
 async fn decline(core: Arc<Core>, claim: &LiveClaim) {
     if core.backend.capabilities().hints {
-        let declined = core.backend.decline(&claim.name, claim.id);
+        let declined = core.backend.decline(&claim.plan.name, claim.id);
         core.within(|| Some(core.clock.now() + DECLINE_MAX), declined).await;
     }
 }
@@ -73,22 +73,22 @@ pub(super) fn ending(
             }
             // An id that is used again is ended only by its number; if that is not known, by its ttl.
             if !repeatable || number.is_some() {
-                drop(release(core.clone(), claim.name.clone(), claim.id, number, ttl).await);
+                drop(release(core.clone(), claim.plan.name.clone(), claim.id, number, ttl).await);
             } else {
                 decline(core, &claim).await;
             }
         })),
         Stage::Answered => Some(Box::pin(async move {
-            drop(release(core, claim.name.clone(), claim.id, claim.number(), ttl).await);
+            drop(release(core, claim.plan.name.clone(), claim.id, claim.number(), ttl).await);
         })),
         Stage::Block { held, call, .. } => Some(Box::pin(async move {
             core.registry.remove(&held);
             if let Some(call) = call {
                 let _ = core.within(|| Some(core.clock.now() + ttl), call).await;
             }
-            drop(release(core.clone(), held.name.clone(), held.id, held.number(), ttl).await);
+            drop(release(core.clone(), held.plan.name.clone(), held.id, held.number(), ttl).await);
             if sent {
-                drop(release(core, claim.name.clone(), claim.id, None, ttl).await);
+                drop(release(core, claim.plan.name.clone(), claim.id, None, ttl).await);
             }
         })),
     }

@@ -244,8 +244,8 @@ impl Cohorts {
     /// The leader's claim was granted: its guard is out.
     fn hold(&self, core: &Arc<Core>, won: &Won, term: u64) -> Guard {
         let Won { claim, grant, at } = won;
-        let mut shard = self.shard(&claim.name);
-        let cohort = shard.get_mut(&claim.name).filter(|cohort| cohort.term == term && cohort.holder.is_none());
+        let mut shard = self.shard(&claim.plan.name);
+        let cohort = shard.get_mut(&claim.plan.name).filter(|cohort| cohort.term == term && cohort.holder.is_none());
         // A leader that was deposed has won for itself alone.
         let guard = Guard::new(core.clone(), claim.clone(), grant.token, cohort.is_some());
         if let Some(cohort) = cohort {
@@ -292,13 +292,13 @@ impl Cohorts {
 
     /// A guard of this claim was released. True if the lease lives on in this cohort.
     pub(crate) fn hand_over(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) -> bool {
-        let mut shard = self.shard(&claim.name);
-        let Some(cohort) = shard.get_mut(&claim.name).filter(|cohort| cohort.is_held_by(claim)) else {
+        let mut shard = self.shard(&claim.plan.name);
+        let Some(cohort) = shard.get_mut(&claim.plan.name).filter(|cohort| cohort.is_held_by(claim)) else {
             // Lost before: the others have gone on without it.
             return true;
         };
         if cohort.waiters.is_empty() {
-            shard.remove(&claim.name);
+            shard.remove(&claim.plan.name);
             return false;
         }
         let now = core.clock.now();
@@ -319,7 +319,7 @@ impl Cohorts {
             } else {
                 Pending::new(core, cohort.plan.clone(), block, true)
             };
-            let (name, term) = (claim.name.clone(), cohort.term);
+            let (name, term) = (claim.plan.name.clone(), cohort.term);
             Turn::Lead(Box::new(Leader { core: core.clone(), name, pending: Some(pending), term }))
         };
         while let Some((_, sender)) = cohort.waiters.pop_first() {
@@ -328,7 +328,7 @@ impl Cohorts {
                 Err(back) => turn = back,
             }
         }
-        shard.remove(&claim.name);
+        shard.remove(&claim.plan.name);
         drop(shard);
         turn.defuse();
         false
@@ -336,15 +336,15 @@ impl Cohorts {
 
     /// The lease of this claim was lost, or left to itself: the others start anew.
     pub(crate) fn lost(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) {
-        let mut shard = self.shard(&claim.name);
-        let Some(cohort) = shard.get_mut(&claim.name) else { return };
+        let mut shard = self.shard(&claim.plan.name);
+        let Some(cohort) = shard.get_mut(&claim.plan.name) else { return };
         if cohort.is_held_by(claim) {
             cohort.holder = None;
         } else if cohort.holder.is_some() || !claim.led || !claim.was_left_alone() {
             return;
         }
         // Either the guard that was out is lost, or a leader was granted it and never looked.
-        drop(self.start_anew(core, shard, &claim.name));
+        drop(self.start_anew(core, shard, &claim.plan.name));
     }
 
     /// A task was called to lead and has not begun for a whole ttl: nobody polls it.

@@ -135,7 +135,7 @@ impl Core {
         }
         let Some(was_granted) = claim.lose(loss.clone()) else { return };
         if was_granted {
-            tracing::warn!(name = %claim.name, owner = %claim.owner, %loss, "lease lost");
+            tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
             self.cohorts.lost(self, claim);
         }
         if store_may_have_it {
@@ -145,7 +145,7 @@ impl Core {
 
     /// A task takes the grant of a claim: from now on it is kept alive.
     pub(crate) fn take(&self, claim: &LiveClaim) {
-        if claim.take() && claim.renewed {
+        if claim.take() && claim.plan.renewed {
             self.registry.schedule(claim.id, self.clock.now());
         }
     }
@@ -197,13 +197,13 @@ impl Core {
 
     /// Ends a claim in the background, as long as the store may have it.
     pub(crate) fn release_behind(self: &Arc<Self>, claim: &LiveClaim) {
-        let release = release(self.clone(), claim.name.clone(), claim.id, claim.number(), claim.ttl);
+        let release = release(self.clone(), claim.plan.name.clone(), claim.id, claim.number(), claim.plan.ttl);
         self.errand(Box::pin(async move { drop(release.await) }));
     }
 
     /// The same for another claim with its id, which the store gave this number.
     pub(crate) fn release_number_behind(self: &Arc<Self>, claim: &LiveClaim, number: u64) {
-        let release = release(self.clone(), claim.name.clone(), claim.id, Some(number), claim.ttl);
+        let release = release(self.clone(), claim.plan.name.clone(), claim.id, Some(number), claim.plan.ttl);
         self.errand(Box::pin(async move { drop(release.await) }));
     }
 
@@ -255,7 +255,7 @@ impl Core {
         let core = self.clone();
         self.runtime.spawn(async move {
             let claim = &request.claim;
-            let limit = || Some(core.clock.now() + claim.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
+            let limit = || Some(core.clock.now() + claim.plan.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
             let answer = core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
             core.reached(Some(answer.as_ref()));
             if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer
@@ -335,8 +335,8 @@ impl Future for Alarm {
             None => self.core.registry.add_timer(Kind::Alarm(waker), self.at),
             Some(request) => {
                 let mut attend_at = self.at;
-                if request.claim.ttl / 3 < ATTENDED_MIN {
-                    attend_at = attend_at.min(self.core.clock.now() + request.claim.ttl / 3);
+                if request.claim.plan.ttl / 3 < ATTENDED_MIN {
+                    attend_at = attend_at.min(self.core.clock.now() + request.claim.plan.ttl / 3);
                 }
                 self.core.registry.add_timer(Kind::Unanswered(request, waker), attend_at)
             }

@@ -97,7 +97,7 @@ impl Guard {
 
     /// What is locked.
     pub fn name(&self) -> &Name {
-        &self.claim.name
+        &self.claim.plan.name
     }
 
     /// Who holds it.
@@ -118,7 +118,7 @@ impl Guard {
 
     /// How much of the name it takes.
     pub fn shape(&self) -> Shape {
-        self.claim.shape
+        self.claim.plan.shape
     }
 
     /// Whether the lease can be trusted now. Compares clocks; no I/O.
@@ -229,10 +229,10 @@ impl Guard {
         }
         self.core.registry.remove(&self.claim);
         let (core, claim) = (self.core.clone(), &self.claim);
-        let work = release(core.clone(), claim.name.clone(), claim.id, claim.number(), claim.ttl);
-        let limit = || Some(lease::about(core.clock.now() + claim.ttl.min(RELEASE_MAX)));
+        let work = release(core.clone(), claim.plan.name.clone(), claim.id, claim.number(), claim.plan.ttl);
+        let limit = || Some(lease::about(core.clock.now() + claim.plan.ttl.min(RELEASE_MAX)));
         let answer = core.within(limit, Detach::new(core.clone(), Box::pin(work))).await;
-        match answer.unwrap_or_else(|| Err(no_answer().at(Step::Release).about(&claim.name))) {
+        match answer.unwrap_or_else(|| Err(no_answer().at(Step::Release).about(&claim.plan.name))) {
             Ok(Released::Yes) => Ok(()),
             Ok(Released::NotFound) => Err(Error::lost(self.name(), Loss::Gone).at(Step::Release)),
             Ok(Released::Broken { by, reason }) => {

@@ -2,33 +2,25 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::lease;
 use super::plan::Plan;
-use crate::backend::Replicas;
 use crate::clock::Moment;
 use crate::error::Loss;
-use crate::machine::{Grant, Place, Shape, Standing};
-use crate::name::Name;
+use crate::machine::{Grant, Place, Standing};
 use crate::owner::{ClaimId, Owner};
 
 /// One claim, shared by the task that waits for it, its guard and the watchdog.
 #[derive(Debug)]
 pub(crate) struct LiveClaim {
-    pub(crate) name: Name,
+    /// What was asked for. Shared with the claim's cohort: there may be very many claims.
+    pub(crate) plan: Arc<Plan>,
     pub(crate) id: ClaimId,
     pub(crate) owner: Owner,
-    pub(crate) ttl: Duration,
-    pub(crate) shape: Shape,
     /// Whether a cohort's leader asked for it.
     pub(crate) led: bool,
-    /// Whether the watchdog keeps it alive once it holds.
-    pub(crate) renewed: bool,
-    /// How many replicas must have a renewal before it counts.
-    pub(crate) replicas: Option<Replicas>,
     /// Whether the phase is granted: asked for each claim at each renewal.
     granted: AtomicBool,
     /// Whether a task has taken the grant.
@@ -50,7 +42,7 @@ struct State {
     /// Until when the holder lives that it waits behind, on this client's clock.
     holder_until: Option<Moment>,
     /// A grant that was heard of before the claim itself was answered.
-    early: Option<(Grant, u64)>,
+    early: Option<Box<(Grant, u64)>>,
     /// Why the last renewal failed.
     failure: Option<Arc<str>>,
 }
@@ -73,17 +65,13 @@ pub(crate) enum Phase {
 }
 
 impl LiveClaim {
-    pub(crate) fn new(id: ClaimId, owner: Owner, plan: &Plan, led: bool) -> Self {
+    pub(crate) fn new(id: ClaimId, owner: Owner, plan: Arc<Plan>, led: bool) -> Self {
         let state = State { phase: Phase::Asking, number: None, holder_until: None, early: None, failure: None };
         Self {
-            name: plan.name.clone(),
+            plan,
             id,
             owner,
-            ttl: plan.ttl,
-            shape: plan.shape,
             led,
-            renewed: plan.renewed,
-            replicas: plan.replicas,
             granted: AtomicBool::new(false),
             taken: AtomicU8::new(UNTAKEN),
             turn: AtomicU64::new(0),
@@ -190,7 +178,7 @@ impl LiveClaim {
         if !self.is_granted() {
             match (&standing.state, state.early.take()) {
                 (Ok(grant), _) => self.grant(state, *grant),
-                (Err(_), Some((early, number))) if number == standing.number => self.grant(state, early),
+                (Err(_), Some(early)) if early.1 == standing.number => self.grant(state, early.0),
                 (Err(place), _) => {
                     state.holder_until = Some(counted_from + place.holder_expires_in);
                     state.phase = Phase::Waiting(place.clone());
@@ -212,7 +200,7 @@ impl LiveClaim {
         let mut state = self.state();
         match state.phase {
             // The deadline counts from an answered request: wait for that answer.
-            Phase::Asking => state.early = Some((grant, number)),
+            Phase::Asking => state.early = Some(Box::new((grant, number))),
             Phase::Waiting(_) if state.number.is_none_or(|known| known == number) => self.grant(state, grant),
             _ => {}
         }
@@ -224,7 +212,7 @@ impl LiveClaim {
         let granted = matches!(state.phase, Phase::Granted(_));
         if granted {
             state.phase = Phase::Granted(grant);
-            self.deadline.fetch_max(lease::deadline(counted_from, self.ttl).as_micros(), Ordering::AcqRel);
+            self.deadline.fetch_max(lease::deadline(counted_from, self.plan.ttl).as_micros(), Ordering::AcqRel);
         }
         granted
     }

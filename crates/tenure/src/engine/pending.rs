@@ -259,9 +259,9 @@ impl Pending {
     /// Takes a grant that was heard of, unless it was heard too late to be trusted.
     async fn accept(&mut self, grant: Grant) -> Result<Option<Won>> {
         let claim = self.claim.clone();
-        if !claim.renewed && self.waited {
+        if !claim.plan.renewed && self.waited {
             // Nobody will renew it, so it starts with its full ttl.
-            let request = RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
+            let request = RenewRequest { name: claim.plan.name.clone(), id: claim.id, ttl: claim.plan.ttl };
             let call = self.core.backend.renew(vec![request], false);
             let answer = self.core.within(|| Some(claim.deadline()), call).await;
             if let Some(Ok(Answer { value, counted_from })) = answer
@@ -283,7 +283,7 @@ impl Pending {
             self.make_anew();
             return Ok(None);
         }
-        if !claim.renewed {
+        if !claim.plan.renewed {
             self.core.registry.schedule(claim.id, crate::clock::NEVER);
         }
         self.stage = Stage::Over;
@@ -293,7 +293,7 @@ impl Pending {
 
     /// A grant that too few replicas have is given back.
     async fn confirm(&mut self, claim: &Arc<LiveClaim>, replicas: Replicas) -> Result<()> {
-        let request = RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
+        let request = RenewRequest { name: claim.plan.name.clone(), id: claim.id, ttl: claim.plan.ttl };
         let call = self.core.backend.confirm(request, replicas);
         let failure = match self.core.within(|| Some(claim.deadline()), call).await {
             Some(Ok(confirmed)) if confirmed.is_enough() => return Ok(()),
@@ -310,7 +310,7 @@ impl Pending {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let sent = std::mem::replace(&mut self.sent, false);
         clean_up(&self.core, &self.plan, claim, stage, sent);
-        Err(failure.at(Step::Acquire).about(&claim.name).in_store(self.core.backend.url()))
+        Err(failure.at(Step::Acquire).about(&claim.plan.name).in_store(self.core.backend.url()))
     }
 
     /// Asks for the next block once. `None` if there is more to do.
@@ -464,9 +464,9 @@ fn call_limit(core: &Core, plan: &Plan, started: &OnceLock<Moment>, reached: boo
 }
 
 /// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.
-fn register(core: &Arc<Core>, plan: &Plan, led: bool) -> Arc<LiveClaim> {
+fn register(core: &Arc<Core>, plan: &Arc<Plan>, led: bool) -> Arc<LiveClaim> {
     let (id, owner) = plan.new_id();
-    let claim = Arc::new(LiveClaim::new(id, owner, plan, led));
+    let claim = Arc::new(LiveClaim::new(id, owner, plan.clone(), led));
     core.registry.add(claim.clone());
     claim
 }

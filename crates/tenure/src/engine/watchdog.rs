@@ -57,7 +57,7 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
             asker.wake();
         }
         for claim in round.warn {
-            let name = &claim.name;
+            let name = &claim.plan.name;
             tracing::warn!(%name, owner = %claim.owner, "held longer than warn_after");
         }
         let next = client.registry.table().sleep();
@@ -103,7 +103,7 @@ impl Round {
     /// Adds a claim to a batch that has room. Requests that went unanswered are repeated apart from the
     /// others, on a fresh connection.
     fn ask(&mut self, fresh: bool, claim: (Key, Arc<LiveClaim>)) {
-        let replicated = claim.1.replicas.is_some();
+        let replicated = claim.1.plan.replicas.is_some();
         let room = |batch: &&mut Batch| {
             batch.fresh == fresh && batch.replicated == replicated && batch.claims.len() < BATCH_MAX
         };
@@ -167,13 +167,13 @@ fn renew(
     fresh: bool,
     claims: &[(Key, Arc<LiveClaim>)],
 ) -> impl Future<Output = Result<Answer<Vec<Renewed>>>> + use<> {
-    let ttl_max = claims.iter().map(|(_, claim)| claim.ttl).max().unwrap_or_default();
-    let request = |claim: &LiveClaim| RenewRequest { name: claim.name.clone(), id: claim.id, ttl: claim.ttl };
+    let ttl_max = claims.iter().map(|(_, claim)| claim.plan.ttl).max().unwrap_or_default();
+    let request = |claim: &LiveClaim| RenewRequest { name: claim.plan.name.clone(), id: claim.id, ttl: claim.plan.ttl };
     let call: Call<_> = core.backend.renew(claims.iter().map(|(_, claim)| request(claim)).collect(), fresh);
     let replicated: Vec<_> = claims
         .iter()
         .enumerate()
-        .filter_map(|(index, (_, claim))| Some((index, request(claim), claim.replicas?)))
+        .filter_map(|(index, (_, claim))| Some((index, request(claim), claim.plan.replicas?)))
         .collect();
     let backend = core.backend.clone();
     async move {
@@ -221,7 +221,7 @@ fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
     let mut table = core.registry.table();
     for (key, claim) in claims {
         if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(*key) {
-            beat.ask_at = now + lease::repeat_after(claim.ttl);
+            beat.ask_at = now + lease::repeat_after(claim.plan.ttl);
             table.reschedule(*key);
         }
     }
@@ -280,13 +280,13 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
 /// When a claim that was just answered for is asked for again.
 pub(crate) fn next_ask(claim: &LiveClaim, standing: &Standing, counted_from: Moment) -> Moment {
     match &standing.state {
-        Ok(_) if !claim.renewed => NEVER,
+        Ok(_) if !claim.plan.renewed => NEVER,
         Ok(_) => {
-            let grid = (super::micros(claim.ttl) / GRID).max(1);
-            let exact = lease::renew_at(counted_from, claim.ttl).as_micros();
+            let grid = (super::micros(claim.plan.ttl) / GRID).max(1);
+            let exact = lease::renew_at(counted_from, claim.plan.ttl).as_micros();
             Moment(exact - exact % grid)
         }
-        Err(place) => lease::ask_at(counted_from, claim.ttl, place.holder_expires_in, place.waiters_ahead),
+        Err(place) => lease::ask_at(counted_from, claim.plan.ttl, place.holder_expires_in, place.waiters_ahead),
     }
 }
 
@@ -296,7 +296,7 @@ fn retry(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
     let mut table = core.registry.table();
     for (key, claim) in claims {
         let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(*key) else { continue };
-        let limit = lease::repeat_after(claim.ttl);
+        let limit = lease::repeat_after(claim.plan.ttl);
         let pause = RETRY_MIN.saturating_mul(1 << beat.unanswered.min(6)).min(limit);
         beat.ask_at = beat.ask_at.min(now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0));
         table.reschedule(*key);
