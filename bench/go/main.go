@@ -84,8 +84,8 @@ func list() {
 		if each.version != nil {
 			var err error
 			if each.Version, err = each.version(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				continue
+				// Named all the same: whoever asks it for something is told so again.
+				each.Version = err.Error()
 			}
 		}
 		say(each)
