@@ -39,11 +39,18 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         "sqlite" => cfg!(all(feature = "sqlite", target_os = "linux")),
         "redis" => cfg!(feature = "redis"),
         "redlock" => cfg!(feature = "redlock"),
+        "postgres" => cfg!(feature = "postgres"),
         _ => scheme == "memory",
     };
     if !built_in {
         let message = format!("the store of {shown:?} is not built into this tenure (cargo feature `{feature}`)");
         return Err(Error::new(ErrorKind::NotBuilt, message).at(Step::Connect));
+    }
+    #[cfg(feature = "postgres")]
+    if *feature == "postgres" {
+        return Ok(Arc::new(
+            crate::backends::postgres::PostgresBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
     }
     #[cfg(feature = "redis")]
     if *feature == "redis" {

@@ -1,6 +1,8 @@
 //! The stores. Each is a cargo feature; memory is always on.
 
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redlock")]

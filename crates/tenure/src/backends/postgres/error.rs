@@ -1,0 +1,90 @@
+//! What PostgreSQL's refusals mean to a user.
+
+use tokio_postgres::error::SqlState;
+
+use crate::error::{Certainty, Error, ErrorKind};
+
+/// Whether the statement or transaction was undone because of somebody else's, and may be tried again.
+pub(super) fn is_collision(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+}
+
+/// Whether a pooler between us and the server mixed up prepared statements: it ran none of this.
+pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
+    matches!(
+        error.code(),
+        Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT)
+    )
+}
+
+/// Whether the tables are not there.
+pub(super) fn is_missing_table(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME))
+}
+
+/// Translates an error of a statement. What the server refused was not applied; what it did not answer may have been.
+pub(super) fn of_statement(error: tokio_postgres::Error) -> Error {
+    let certainty = if error.as_db_error().is_some() { Certainty::NotApplied } else { Certainty::Unknown };
+    translate(error).with_certainty(certainty)
+}
+
+/// Translates an error from before anything was asked.
+pub(super) fn of_connecting(error: tokio_postgres::Error) -> Error {
+    translate(error).with_certainty(Certainty::NotApplied)
+}
+
+pub(super) fn unavailable(message: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer from PostgreSQL").with_certainty(Certainty::Unknown)
+}
+
+fn translate(error: tokio_postgres::Error) -> Error {
+    let Some(told) = error.as_db_error() else {
+        let text = error.to_string();
+        let message = if text.contains("target_session_attrs") || text.contains("read-write") || text.contains("read only")
+        {
+            "no server takes writes: only a standby answers, which takes no locks"
+        } else {
+            "the connection to PostgreSQL failed"
+        };
+        return Error::new(ErrorKind::Unavailable, message).because(chain(&error));
+    };
+    let (kind, message) = match told.code() {
+        &SqlState::READ_ONLY_SQL_TRANSACTION => {
+            (ErrorKind::Unavailable, "this PostgreSQL is a standby: only the primary takes locks")
+        }
+        &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            (ErrorKind::Denied, "PostgreSQL refused the user or password")
+        }
+        &SqlState::INSUFFICIENT_PRIVILEGE => (ErrorKind::Denied, "the user lacks a right (docs/backends/postgres.md)"),
+        &SqlState::INVALID_CATALOG_NAME => (ErrorKind::Store, "there is no such database"),
+        &SqlState::DISK_FULL => (ErrorKind::Store, "the disk of PostgreSQL is full"),
+        &SqlState::TOO_MANY_CONNECTIONS => {
+            (ErrorKind::Unavailable, "PostgreSQL has no connection left (max_connections)")
+        }
+        &SqlState::CANNOT_CONNECT_NOW => (ErrorKind::Unavailable, "PostgreSQL is starting or stopping"),
+        &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN => (ErrorKind::Unavailable, "PostgreSQL is stopping"),
+        &SqlState::LOCK_NOT_AVAILABLE | &SqlState::QUERY_CANCELED => {
+            (ErrorKind::Unavailable, "another client has kept the name's row busy for too long")
+        }
+        &SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED => {
+            (ErrorKind::Unavailable, "other transactions were in the way again and again")
+        }
+        _ => (ErrorKind::Store, "PostgreSQL refused"),
+    };
+    Error::new(kind, message).because(chain(&error))
+}
+
+/// The error with its causes: its own text leaves them out.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}

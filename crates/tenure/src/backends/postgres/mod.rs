@@ -1,0 +1,214 @@
+//! PostgreSQL: one row for each name.
+//!
+//! `postgres://USER:PASSWORD@HOST[:PORT][,HOST2]/DATABASE`. A free name is taken by one statement, and freed by one; operations pending
+//! at the same moment share it. Whatever else there is to decide, the row is locked and the rule of [`machine`](crate::machine)
+//! applied to it, and the transaction's commit tells the waiter that was granted (`NOTIFY`). No connection is held while a lock
+//! is: a few serve all claims of a client, and one more listens.
+//!
+//! | fault | exclusion |
+//! |---|---|
+//! | client crash | kept: its claims end one ttl later at the latest |
+//! | client pause | kept: the deadline is the client's own |
+//! | server crash and restart | kept (`synchronous_commit` on) |
+//! | failover to a standby | kept if replication is synchronous; else two leases may be valid at once, and only the token protects |
+//! | step of the server's clock | forward: claims end early, and only the token protects |
+//!
+//! Tokens are the server's time in microseconds, or one more than the last: they grow whatever the clock does, as long as the
+//! tables live.
+
+mod desk;
+mod error;
+mod inbox;
+mod link;
+mod rows;
+mod schema;
+mod statements;
+mod url;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_postgres::types::Type;
+
+use self::desk::{Desk, claim_of, odd, waits};
+use self::inbox::Inbox;
+use self::link::{Link, Preparing};
+use self::rows::queue_of;
+use self::url::Settings;
+use crate::backend::{
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
+    Renewed, Survival,
+};
+use crate::clock::{Clock, Moment};
+use crate::error::Result;
+use crate::machine::{NameView, Op, Outcome};
+use crate::name::Name;
+use crate::outcome;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// One client of PostgreSQL.
+pub struct PostgresBackend {
+    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend").field("url", &self.desk.settings.shown).finish_non_exhaustive()
+    }
+}
+
+impl PostgresBackend {
+    /// Connects to what a URL names, and makes the tables if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a URL that is none, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable)
+    /// if no server answers or only a standby does, [`ErrorKind::Denied`](crate::ErrorKind::Denied) for wrong credentials or a right that is missing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is claimed yet.
+    pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let settings = Arc::new(Settings::parse(url)?);
+        let opened = async {
+            let preparing = Arc::<Preparing>::default();
+            let first = Link::open(&settings, &preparing).await?;
+            let statements = statements::Statements::of(&settings.schema);
+            schema::settle(&first, &settings, &statements).await?;
+            let inbox = Inbox::open(settings.clone(), preparing.clone()).await?;
+            Ok((Desk::new(settings.clone(), preparing, first), Arc::new(inbox)))
+        };
+        let (desk, inbox) = opened.await.map_err(|error: crate::Error| error.in_store(settings.shown.clone()))?;
+        Ok(Self { desk, inbox, clock })
+    }
+
+    /// Asks for operations of one kind, and keeps account of the claims that wait.
+    fn apply(&self, ops: Vec<(Name, Op)>, fresh: bool) -> impl Future<Output = Result<Vec<Outcome>>> + Send + use<> {
+        let claims: Vec<Option<ClaimId>> = ops.iter().map(|(_, op)| claim_of(op)).collect();
+        let (asked, inbox) = (self.desk.ask(ops, fresh), self.inbox.clone());
+        async move {
+            let outcomes = asked.await?;
+            for (claim, outcome) in claims.iter().zip(&outcomes) {
+                if let (Some(id), Some(whether)) = (claim, waits(outcome)) {
+                    inbox.waits(*id, whether);
+                }
+            }
+            Ok(outcomes)
+        }
+    }
+
+    fn apply_one(&self, name: &Name, op: Op) -> impl Future<Output = Result<Outcome>> + Send + use<> {
+        let applied = self.apply(vec![(name.clone(), op)], false);
+        async move { applied.await?.pop().ok_or_else(odd) }
+    }
+}
+
+impl Backend for PostgresBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::ALL
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            store: "postgres",
+            time: "the server's clock",
+            client_crash: Survival::Kept,
+            client_pause: Survival::Kept,
+            store_crash: Survival::Kept,
+            failover: Survival::FencedOnly,
+            partition: Survival::Kept,
+            clock_step: Survival::FencedOnly,
+            tokens: "while the tables live; after their loss while the server's clock does not step back",
+        }
+    }
+
+    fn url(&self) -> &str {
+        &self.desk.settings.shown
+    }
+
+    fn listen(&self, listener: Listener) {
+        self.inbox.listen(listener);
+    }
+
+    fn claim(&self, name: &Name, mut request: ClaimRequest) -> Call<Answer<Claimed>> {
+        let counted_from = self.clock.now();
+        request.inbox = self.inbox.address();
+        let applied = self.apply_one(name, Op::Claim(request));
+        Box::pin(async move { Ok(Answer { value: outcome::claimed(applied.await?), counted_from }) })
+    }
+
+    fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
+        let counted_from = self.clock.now();
+        let ops = batch.into_iter().map(|RenewRequest { name, id, ttl }| (name, Op::Renew { id, ttl })).collect();
+        let applied = self.apply(ops, fresh);
+        Box::pin(async move {
+            let value = applied.await?.into_iter().map(outcome::renewed).collect();
+            Ok(Answer { value, counted_from })
+        })
+    }
+
+    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+        let applied = self.apply_one(name, Op::Release { id, number });
+        Box::pin(async move { applied.await.map(outcome::released) })
+    }
+
+    fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, mut next: ClaimRequest) -> Call<Answer<Block>> {
+        let counted_from = self.clock.now();
+        next.inbox = self.inbox.address();
+        let applied = self.apply_one(name, Op::NextBlock { id, block_end, next });
+        Box::pin(async move { Ok(Answer { value: outcome::block(applied.await?), counted_from }) })
+    }
+
+    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+        let applied = self.apply_one(name, Op::Break { owner, by, reason });
+        Box::pin(async move { Ok(outcome::evicted(&applied.await?)) })
+    }
+
+    fn inspect(&self, name: &Name) -> Call<NameView> {
+        let (desk, name) = (self.desk.clone(), name.clone());
+        Box::pin(async move {
+            let link = desk.link().await?;
+            let rows = link.query(&desk.statements.inspect, &[(&name.as_str(), Type::TEXT)]).await?;
+            desk.give_back(link);
+            match rows.first() {
+                Some(row) => Ok(NameView::of(name, &queue_of(row)?, now_of(row))),
+                None => Ok(NameView::free(name)),
+            }
+        })
+    }
+
+    fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
+        let (desk, prefix) = (self.desk.clone(), prefix.to_owned());
+        Box::pin(async move {
+            let mut after = after.map_or_else(String::new, |name| name.as_str().to_owned());
+            let page = i64::try_from(limit).unwrap_or(i64::MAX);
+            let link = desk.link().await?;
+            let mut views = Vec::new();
+            loop {
+                let params: [link::Param<'_>; 3] = [(&prefix, Type::TEXT), (&after, Type::TEXT), (&page, Type::INT8)];
+                let rows = link.query(&desk.statements.scan, &params).await?;
+                for row in &rows {
+                    let name: String = row.get("name");
+                    let view = NameView::of(Name::new(&name)?, &queue_of(row)?, now_of(row));
+                    after = name;
+                    // All of its claims may have died.
+                    if !view.is_free() && views.len() < limit {
+                        views.push(view);
+                    }
+                }
+                if views.len() >= limit || rows.len() < limit {
+                    break;
+                }
+            }
+            desk.give_back(link);
+            Ok(views)
+        })
+    }
+}
+
+fn now_of(row: &tokio_postgres::Row) -> Moment {
+    Moment(u64::try_from(row.get::<_, i64>("now")).unwrap_or(0))
+}
