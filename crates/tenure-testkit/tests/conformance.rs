@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use tenure::backends::memory::MemoryStore;
+use tenure::backends::postgres::PostgresBackend;
 use tenure::backends::redis::RedisBackend;
 use tenure::backends::redlock::RedlockBackend;
 #[cfg(target_os = "linux")]
@@ -97,3 +98,13 @@ async fn redlock_plain_store() -> Store {
 
 tenure_testkit::conformance!(redlock, redlock_store);
 tenure_testkit::conformance!(redlock_plain, redlock_plain_store);
+
+async fn postgres_store() -> Store {
+    let url = shared::postgres().url().to_owned();
+    Store::in_real_time(move || {
+        let url = url.clone();
+        async move { PostgresBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+tenure_testkit::conformance!(postgres, postgres_store);

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::cluster::Cluster;
 use super::fleet::Fleet;
+use super::postgres::Postgres;
 use super::redis::Redis;
 use super::sentinel::Sentinel;
 
@@ -34,6 +35,12 @@ pub fn tls() -> &'static Redis {
         let users = format!("user default off\nuser {USER} on >{PASSWORD} {ACL_RULES}");
         Redis::builder().tls().users(&users).login(USER, PASSWORD).database(3).start()
     })
+}
+
+/// A plain PostgreSQL.
+pub fn postgres() -> &'static Postgres {
+    static SERVER: OnceLock<Postgres> = OnceLock::new();
+    SERVER.get_or_init(Postgres::start)
 }
 
 /// A master with two replicas, and three Sentinels.
