@@ -118,8 +118,8 @@ impl Desk {
         let (reply, answer) = oneshot::channel();
         let kind = ops.first().map_or(Kind::Other, |(_, op)| Kind::of(op));
         let mut state = self.state();
-        let refused = state.pending >= PENDING_MAX;
-        if !refused && !ops.is_empty() {
+        let (refused, nothing) = (state.pending >= PENDING_MAX, ops.is_empty());
+        if !refused && !nothing {
             state.pending += ops.len();
             let task = Task { kind, ops, reply };
             if kind == Kind::Release { state.releases.push_back(task) } else { state.others.push_back(task) }
@@ -137,6 +137,9 @@ impl Desk {
         async move {
             if refused {
                 return Err(unavailable("too much is waiting for PostgreSQL already"));
+            }
+            if nothing {
+                return Ok(Vec::new());
             }
             answer.await.unwrap_or_else(|_| Err(unavailable("the client of PostgreSQL was closed")))
         }
@@ -294,7 +297,7 @@ impl Desk {
             }
             names.push(name.as_str());
             ids.push(id.0.cast_signed());
-            numbers.push(number.map_or(0, signed));
+            numbers.push(number.map(signed));
             places.insert(id.0.cast_signed(), index);
         }
         let params: [Param<'_>; 3] =

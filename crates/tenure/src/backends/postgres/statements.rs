@@ -48,7 +48,7 @@ impl Statements {
                    SELECT name FROM {schema}.names WHERE name = ANY($1) AND queue IS NULL ORDER BY name FOR UPDATE)
                  UPDATE {schema}.names n SET id = NULL, client = NULL, expires = NULL
                  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS a(name, id, number), locked l
-                 WHERE n.name = l.name AND n.name = a.name AND n.id = a.id AND n.queue IS NULL AND (a.number = 0 OR n.number = a.number)
+                 WHERE n.name = l.name AND n.name = a.name AND n.id = a.id AND n.queue IS NULL AND (a.number IS NULL OR n.number = a.number)
                    AND n.expires > {NOW}
                  RETURNING a.id"
             ),
