@@ -17,6 +17,7 @@
 //! tables live.
 
 mod desk;
+mod doctor;
 mod error;
 mod inbox;
 mod link;
@@ -40,6 +41,7 @@ use crate::backend::{
     Renewed, Survival,
 };
 use crate::clock::{Clock, Moment};
+use crate::doctor::Checkup;
 use crate::error::Result;
 use crate::machine::{NameView, Op, Outcome};
 use crate::name::Name;
@@ -178,6 +180,11 @@ impl Backend for PostgresBackend {
                 None => Ok(NameView::free(name)),
             }
         })
+    }
+
+    fn examine(&self) -> Call<Checkup> {
+        let (desk, clock, hears) = (self.desk.clone(), self.clock.clone(), self.inbox.hears());
+        Box::pin(async move { doctor::examine(&desk, hears, &*clock).await })
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
