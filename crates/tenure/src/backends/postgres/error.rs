@@ -44,7 +44,7 @@ pub(super) fn no_answer() -> Error {
 fn translate(error: tokio_postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
         let text = error.to_string();
-        let message = if text.contains("target_session_attrs") || text.contains("read-write") || text.contains("read only")
+        let message = if chain(&error).contains("does not allow writes")
         {
             "no server takes writes: only a standby answers, which takes no locks"
         } else {
