@@ -128,8 +128,10 @@ fn ratios_are_taken_round_by_round() {
 
 #[test]
 fn a_report_is_made_from_a_small_run() {
-    let data = Data::parse(&small_run()).unwrap();
-    let text = report::text(&data, Path::new("runs/small.jsonl"));
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("small.jsonl");
+    std::fs::write(&raw, small_run()).unwrap();
+    let text = report::text(&Data::read(&raw).unwrap());
     for part in [
         "[small.jsonl](runs/small.jsonl)",
         "of what redis-benchmark does | 0.600 | >= 0.9 | **not reached**",
@@ -149,10 +151,22 @@ fn a_report_is_made_from_a_small_run() {
 }
 
 #[test]
+fn a_later_run_replaces_the_questions_it_has() {
+    let mut data = Data::parse(&small_run()).unwrap();
+    let mut later = data.clone();
+    later.sources.push(("later.jsonl".to_owned(), Vec::new()));
+    later.measured.retain(|line| line.question == "hot" && line.round == 1);
+    data.replace(later);
+    assert_eq!(data.measured.iter().filter(|line| line.question == "hot" && line.round > 1).count(), 0);
+    assert!(data.measured.iter().any(|line| line.question == "pairs"), "those of the others stay");
+    assert_eq!(data.sources, [("later.jsonl".to_owned(), vec!["hot".to_owned()])]);
+}
+
+#[test]
 fn a_report_and_its_plots_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let data = Data::parse(&small_run()).unwrap();
-    report::write(&data, Path::new("runs/small.jsonl"), folder.path()).unwrap();
+    report::write(&data, folder.path()).unwrap();
     assert!(folder.path().join("REPORT.md").exists());
     for plot in ["pairs", "hot-waits", "hot-acquisitions", "waiters"] {
         let svg = std::fs::read_to_string(folder.path().join(format!("{plot}.svg"))).unwrap();

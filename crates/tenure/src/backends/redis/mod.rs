@@ -43,6 +43,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, ready};
 use redis::Value;
 use smallvec::smallvec;
+use tokio::time::timeout;
 
 use self::failure::Values;
 use self::inbox::Ear;
@@ -65,6 +66,8 @@ use crate::token::Token;
 
 /// How often replicas are counted for a majority.
 const REPLICAS_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long one renewal of a batch may take at least before it counts as unanswered.
+const RENEWAL_MIN: Duration = Duration::from_millis(50);
 /// How many names are looked at in one breath.
 const LOOK_AT_ONCE: usize = 256;
 
@@ -279,7 +282,9 @@ impl Backend for RedisBackend {
                 } else {
                     Box::pin(self.foreign(&one.name, foreign::renew(self.layout(), &one.name, one.id, one.ttl), fresh))
                 };
-                call
+                // One server that hangs, or one name that moves, must not hold up what is known of the others.
+                let limit = (one.ttl / 9).max(RENEWAL_MIN);
+                async move { timeout(limit, call).await.unwrap_or_else(|_| Err(unanswered())) }
             })
             .collect();
         Box::pin(async move {
@@ -358,6 +363,10 @@ impl Backend for RedisBackend {
         let (settings, clock) = (self.inner.settings.clone(), self.inner.clock.clone());
         Box::pin(doctor::examine(settings, clock))
     }
+}
+
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer from Redis").with_certainty(Certainty::Unknown)
 }
 
 fn one(values: Values) -> Value {
