@@ -45,7 +45,7 @@ use redis::Value;
 use smallvec::smallvec;
 use tokio::time::timeout;
 
-use self::failure::Values;
+use self::failure::{Reply, Values};
 use self::inbox::Ear;
 use self::lane::Work;
 use self::op::Op;
@@ -162,6 +162,15 @@ fn renewed(answer: Result<&Value, &Error>) -> Renewed {
     match answer {
         Ok(value) => wire::renewed(value).unwrap_or_else(|error| unknown(&error)),
         Err(error) => unknown(error),
+    }
+}
+
+/// What is not found by a release that was sent again was ended by the first.
+fn released(reply: Reply) -> Result<Released> {
+    let again = reply.again;
+    match wire::released(&one(reply.values))? {
+        Released::NotFound if again => Ok(Released::Yes),
+        released => Ok(released),
     }
 }
 
@@ -295,11 +304,12 @@ impl Backend for RedisBackend {
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         if self.layout() == Layout::Native {
-            let answer = self.op(Op::release(name, id, number), false);
-            return Box::pin(async move { wire::released(&answer.await?.1) });
+            let answer = self.inner.route.call_op(Op::release(name, id, number), false);
+            return Box::pin(async move { released(answer.await?) });
         }
-        let answer = self.foreign(name, foreign::release(self.layout(), name, id, number), false);
-        Box::pin(async move { wire::released(&answer.await?) })
+        let work = foreign::release(self.layout(), name, id, number);
+        let answer = self.inner.route.call(name.as_str(), work, false);
+        Box::pin(async move { released(answer.await?) })
     }
 
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
