@@ -128,7 +128,7 @@ func pairs(ctx context.Context, o order, lib library) error {
 				if err := pair(ctx, w, names[turn%len(names)]); err != nil {
 					fail(err)
 				}
-				if done := time.Now(); !asked.Before(begin) && !done.After(end) {
+				if done := time.Now(); !done.Before(begin) && !done.After(end) {
 					took[task] = append(took[task], done.Sub(asked))
 				}
 			}

@@ -56,7 +56,7 @@ final class Pairs {
                 if (ended >= end) {
                     return;
                 }
-                if (began >= from) {
+                if (ended >= from) {
                     if (count == took.length) {
                         took = Arrays.copyOf(took, 2 * count);
                     }

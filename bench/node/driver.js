@@ -80,7 +80,7 @@ const orders = {
         await lock.release();
         all++;
         const done = now();
-        if (asked >= begin && done <= end) took.push(done - asked);
+        if (done >= begin && done <= end) took.push(done - asked);
       }
     }
     async function measure() {

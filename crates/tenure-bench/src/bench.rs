@@ -64,6 +64,15 @@ impl Bench {
             }
             measured
         });
+        let known = |name: &String| {
+            name == "none"
+                || PROGRAMS.iter().any(|(program, _)| program == name)
+                || contestants.iter().any(|contestant| contestant.peer == *name)
+        };
+        if let Some(unknown) = plan.peers.iter().flatten().find(|name| !known(name)) {
+            let peers: Vec<&str> = contestants.iter().map(|contestant| contestant.peer.as_str()).collect();
+            return Err(format!("no peer {unknown} is installed (bench/install); there are {}", peers.join(", ")));
+        }
         let about = machine::about(&plan.told(), &contestants);
         let raw = Raw::create(path, &about).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut bench = Self {

@@ -25,7 +25,7 @@ pub struct Contest<'a> {
     pub processes: usize,
     /// How many tasks each.
     pub tasks: usize,
-    /// How long.
+    /// How long, once it is under way.
     pub seconds: f64,
     /// How long starting and answering may take beyond that.
     pub patience: Duration,
@@ -64,31 +64,55 @@ impl Contest<'_> {
     /// If a process fails or takes too long.
     pub fn count(&self, server: &Redis) -> Result<Value, String> {
         let monitor = Monitor::begin(server)?;
-        let (answers, start) = self.course(&mut || Ok(()))?;
-        let start = start as f64 / 1e6;
+        let (answers, from) = self.course(&mut || Ok(()))?;
+        let start = from as f64 / 1e6;
         let commands = monitor.end(start, start + self.seconds);
         let acquisitions = contest(&answers, self.tasks, self.seconds)?["acquisitions"].as_f64().unwrap_or(f64::NAN);
         let each = commands as f64 / acquisitions;
         Ok(json!({ "commands": commands, "acquisitions": acquisitions, "commands_per_acquisition": each }))
     }
 
-    /// What each process answered, and when they began. `look` is called at the start and at the end.
+    /// What each process answered, and since when that counts. `look` is called then and at the end.
     fn course(&self, look: &mut dyn FnMut() -> Result<(), String>) -> Result<(Vec<Value>, u64), String> {
-        let order = json!({ "urls": self.urls, "tasks": self.tasks, "name": format!("{}/hot", self.prefix),
-            "prefix": self.prefix, "warmup_pairs": warmup_pairs(self.contestant, self.processes), "seconds": self.seconds });
-        let limit = Duration::from_secs_f64(self.seconds) + self.patience;
+        let lead = lead(self.contestant);
+        let order = json!({ "urls": self.urls, "tasks": self.tasks, "name": format!("{}/hot", self.prefix), "prefix": self.prefix,
+            "warmup_pairs": warmup_pairs(self.contestant, self.processes), "seconds": lead + self.seconds });
+        let limit = Duration::from_secs_f64(lead + self.seconds) + self.patience;
         let start = |_| self.contestant.start_within("hot", order.clone(), limit);
         let mut children: Vec<Child> = (0..self.processes).map(start).collect::<Result<_, _>>()?;
         children.iter_mut().try_for_each(|child| child.expect("ready"))?;
         let start = epoch_micros() + 100_000 + 5_000 * self.processes as u64;
         children.iter_mut().try_for_each(|child| child.tell(&start.to_string()))?;
-        sleep_until(start);
+        let from = start + (lead * 1e6) as u64;
+        sleep_until(from);
         look()?;
-        sleep_until(start + (self.seconds * 1e6) as u64);
+        sleep_until(from + (self.seconds * 1e6) as u64);
         look()?;
-        let answers = children.into_iter().map(Child::result).collect::<Result<_, _>>()?;
-        Ok((answers, start))
+        let answers: Vec<Value> = children.into_iter().map(Child::result).collect::<Result<_, _>>()?;
+        Ok((answers.into_iter().map(|answer| since(answer, lead * 1e6)).collect(), from))
     }
+}
+
+/// Seconds that the contest is under way before it counts: what waits and is woken has not run before, and is compiled only now
+/// where a compiler works at run time.
+pub fn lead(contestant: &Contestant) -> f64 {
+    if contestant.starts_slowly() { 3.0 } else { 0.2 }
+}
+
+/// The turns since a moment, and the part of the CPU time that they have in that of all turns.
+fn since(mut answer: Value, from_us: f64) -> Value {
+    let Some(turns) = answer["turns"].as_array().cloned() else { return answer };
+    let all = turns.len();
+    let got = |turn: &Value| turn[0].as_f64().unwrap_or(0.0);
+    let kept: Vec<Value> = turns
+        .into_iter()
+        .filter(|turn| got(turn) >= from_us)
+        .map(|turn| json!([got(&turn) - from_us, turn[1], turn[2]]))
+        .collect();
+    let part = if all == 0 { 1.0 } else { kept.len() as f64 / all as f64 };
+    answer["cpu_s"] = json!(answer["cpu_s"].as_f64().unwrap_or(f64::NAN) * part);
+    answer["turns"] = json!(kept);
+    answer
 }
 
 /// How many pairs each process does before it is ready. Thirty-two that start slowly would take too long for as many as eight do.

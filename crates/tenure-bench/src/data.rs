@@ -11,6 +11,8 @@ use crate::stats::Figure;
 /// All lines of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
+    /// The files they are from, each with the questions it was read for; none if for all.
+    pub sources: Vec<(String, Vec<String>)>,
     /// The machine, the versions, the date.
     pub run: Value,
     /// What was measured.
@@ -40,7 +42,22 @@ impl Data {
     /// If it cannot be read, or has no line about the run.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+        let mut data = Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        data.sources.push((name, Vec::new()));
+        Ok(data)
+    }
+
+    /// Takes the questions that a later run has asked again from that run.
+    pub fn replace(&mut self, later: Self) {
+        let mut questions: Vec<String> = later.measured.iter().map(|line| line.question.clone()).collect();
+        questions.sort();
+        questions.dedup();
+        self.measured.retain(|line| !questions.contains(&line.question));
+        self.missing.retain(|line| !questions.contains(&line.question));
+        self.measured.extend(later.measured);
+        self.missing.extend(later.missing.into_iter().filter(|line| questions.contains(&line.question)));
+        self.sources.extend(later.sources.into_iter().map(|(name, _)| (name, questions.clone())));
     }
 
     /// Reads the text of a file.

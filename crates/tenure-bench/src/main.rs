@@ -26,13 +26,14 @@ enum What {
         /// To see whether everything works: one short round without peers.
         #[arg(long)]
         quick: bool,
-        /// Only these questions.
-        #[arg(long, value_delimiter = ',', value_name = "QUESTION")]
+        /// Only these of pairs, hot, crowd, takeover, held, waiters, names, redlock and embedded; all if not told.
+        #[arg(long, value_delimiter = ',', value_name = "QUESTION,..")]
         only: Vec<String>,
-        /// Only these peers, or programs of `bench`; `none` for tenure alone.
-        #[arg(long, value_delimiter = ',', value_name = "NAME")]
+        /// Only these peers (redsync, redislock, redisson-rlock, redisson-fair, redisson-fenced, node-redlock, redis-py, rslock,
+        /// distributed-lock), or all of a language (go, java, node, python, rust); `none` for tenure alone.
+        #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
         peers: Option<Vec<String>>,
-        /// How often each measurement is made.
+        /// How often each measurement is made; 5 times if not told, with --quick once.
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
         /// Where the raw data go (`runs/NAME.jsonl`) and the report.
@@ -44,9 +45,9 @@ enum What {
     },
     /// Makes the report again from raw data.
     Report {
-        /// The raw data.
-        #[arg(value_name = "RAW.jsonl")]
-        raw: PathBuf,
+        /// The raw data; a later file replaces the questions it has of those before.
+        #[arg(value_name = "RAW.jsonl", required = true)]
+        raw: Vec<PathBuf>,
         /// Where the report goes; beside the folder of the raw data if not told.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
@@ -74,7 +75,8 @@ fn main() -> ExitCode {
             run(Plan { quick, rounds, only, peers }, &out, &name)
         }
         What::Report { raw, out } => {
-            let beside = || raw.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned();
+            let first = raw.first().and_then(|raw| raw.parent()).and_then(Path::parent);
+            let beside = || first.unwrap_or(Path::new(".")).to_owned();
             make_report(&raw, &out.unwrap_or_else(beside))
         }
         What::Contestant { order } => own::obey(order),
@@ -96,19 +98,24 @@ fn main() -> ExitCode {
 fn run(plan: Plan, out: &Path, name: &str) -> Result<(), String> {
     let questions = all();
     if let Some(unknown) = plan.only.iter().find(|only| questions.iter().all(|question| question.name != **only)) {
-        return Err(format!("no question {unknown}"));
+        let names: Vec<&str> = questions.iter().map(|question| question.name).collect();
+        return Err(format!("no question {unknown}; there are {}", names.join(", ")));
     }
     let raw = out.join("runs").join(format!("{name}.jsonl"));
     let told = raw.clone();
     child::end_on_signal(Arc::new(move || eprintln!("ended early; what was measured is in {}", told.display())))?;
     let without = Bench::new(plan, &raw)?.run(&questions)?;
-    make_report(&raw, out)?;
+    make_report(&[raw], out)?;
     if without.is_empty() { Ok(()) } else { Err(format!("no figures of tenure's for {}", without.join(", "))) }
 }
 
-fn make_report(raw: &Path, out: &Path) -> Result<(), String> {
-    let data = Data::read(raw)?;
-    report::write(&data, raw, out)?;
+fn make_report(raw: &[PathBuf], out: &Path) -> Result<(), String> {
+    let mut data = Data::default();
+    for (index, raw) in raw.iter().enumerate() {
+        let read = Data::read(raw)?;
+        if index == 0 { data = read } else { data.replace(read) }
+    }
+    report::write(&data, out)?;
     eprintln!("{}", out.join("REPORT.md").display());
     Ok(())
 }

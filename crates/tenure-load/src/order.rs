@@ -126,7 +126,7 @@ pub struct Listing {
 /// What [`Order::Pairs`] came to. Times are of a whole pair.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct PairsResult {
-    /// How many were begun after the warm-up and ended before the end.
+    /// How many ended after the warm-up and before the end.
     pub pairs: u64,
     /// How many ended at all, those of the warm-up among them: what the store has done.
     pub all: u64,

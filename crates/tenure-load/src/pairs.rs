@@ -1,7 +1,7 @@
 //! Acquire and release of names that nobody else wants.
 //!
 //! Each task goes round its own names. Measured is a whole pair, from asking for the lock until its release was confirmed; counted are
-//! the pairs that were begun after the warm-up and ended before the end.
+//! the pairs that ended after the warm-up and before the end, whenever they were begun: else whoever takes long would lose more of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -93,7 +93,7 @@ async fn go_round<L: Locker>(
         {
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
             tally.all += 1;
-            if begun >= from && ended <= end {
+            if ended >= from && ended <= end {
                 tally.times.add(ended - begun);
             }
         }

@@ -343,6 +343,36 @@ async fn local_tasks_do_not_wait_for_a_leader_that_nobody_polls() {
 }
 
 #[tokio::test]
+async fn local_tasks_do_not_wait_for_a_leader_whose_request_is_not_answered_and_that_nobody_polls() {
+    use Reply::{FailsApplied, FailsNotApplied, Late, Never, NeverApplied};
+    let replies = [Late, Never, NeverApplied, FailsApplied, FailsNotApplied];
+    let ttls = [TTL, Duration::from_millis(200)];
+    // Polled once, or again for some other reason.
+    let cases = replies.into_iter().flat_map(|reply| ttls.map(|ttl| [1, 2, 3].map(|polls| (reply, ttl, polls))));
+    for (reply, ttl, polls) in cases.flatten() {
+        let world = World::new();
+        let (a, gate) = world.gated("a");
+        gate.set(reply);
+        let lock = a.lock("x").ttl(ttl);
+        let mut leader = Box::pin(lock.acquire());
+        for _ in 0..polls {
+            assert!(common::poll_once(leader.as_mut()).is_pending());
+        }
+        gate.open();
+        let mut second = Box::pin(lock.acquire());
+        still_pending(second.as_mut()).await;
+        let second = world.drive(&format!("the second task ({reply:?}, {ttl:?}, {polls})"), second).await.unwrap();
+        assert!(second.is_held());
+        drop(second);
+        // Its own patience may be over by now.
+        match world.drive("the leader, polled at last", leader).await {
+            Ok(leader) => assert!(leader.is_held()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_is_dropped_leaves_no_task_behind() {
     let world = World::new();
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_testkit::servers::Redis;
 
-use super::each;
+use super::{each, seconds};
 use crate::bench::Bench;
-use crate::contest::Contest;
+use crate::contest::{Contest, lead};
 use crate::server::Looker;
 
 const NAME: &str = "crowd";
@@ -19,7 +19,9 @@ fn span(bench: &Bench) -> f64 {
 
 /// See [`Question`](super::Question).
 pub fn takes(bench: &Bench) -> Duration {
-    each(bench, &bench.over("redis"), span(bench) + 0.8)
+    let all = bench.over("redis");
+    let leads = all.iter().map(lead).sum::<f64>() * bench.plan.rounds as f64;
+    each(bench, &all, span(bench) + 0.8) + seconds(leads)
 }
 
 /// See [`Question`](super::Question).

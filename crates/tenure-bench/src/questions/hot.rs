@@ -7,7 +7,7 @@ use tenure_testkit::servers::Redis;
 
 use super::seconds;
 use crate::bench::{Bench, Cell};
-use crate::contest::{Contest, warmup_pairs};
+use crate::contest::{Contest, lead, warmup_pairs};
 use crate::contestant::Contestant;
 use crate::server::Looker;
 
@@ -38,7 +38,10 @@ pub fn takes(bench: &Bench) -> Duration {
     let all = bench.over("redis");
     let cell = |contestant: &Contestant, processes: usize| {
         let warms_up = warmup_pairs(contestant, processes) as f64 / PAIRS_LIKE_A_START;
-        span(bench) + 0.3 + contestant.starts_s() * (1.0 + warms_up) * (processes as f64 / cores).max(1.0)
+        lead(contestant)
+            + span(bench)
+            + 0.3
+            + contestant.starts_s() * (1.0 + warms_up) * (processes as f64 / cores).max(1.0)
     };
     let in_round = |count: usize, round: usize| {
         let params = json!({ "processes": count });

@@ -24,7 +24,12 @@ pub const LIMIT: &str = "redis-benchmark";
 
 /// Seconds to warm up and to count: with many tasks a pair of a slow contestant takes more than one.
 fn spans(plan: &Plan, contestant: &Contestant, tasks: usize) -> (f64, f64) {
-    let warmup = if contestant.starts_slowly() { 3.0 } else { 0.3 };
+    // Long enough for every task to have ended a pair: the first opens a connection with some.
+    let warmup = match tasks {
+        _ if contestant.starts_slowly() => 3.0,
+        ..=256 => 0.5,
+        _ => 2.0,
+    };
     let counted = if tasks > 256 { 1.5 } else { 0.6 };
     plan.choose((warmup, counted), (0.1, 0.3))
 }

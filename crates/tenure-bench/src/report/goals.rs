@@ -129,7 +129,7 @@ pub(super) fn text(data: &Data) -> String {
     }
     let count = |reached| goals.iter().filter(|goal| goal.reached == reached).count();
     format!(
-        "## The goals\n\n{} reached, {} not reached, {} not measured. \"times\" is tenure's figure through the other's.\n\n{}",
+        "## The goals\n\n{} reached, {} not reached, {} not measured. \"times\" is tenure's figure divided by the other's.\n\n{}",
         count(Some(true)),
         count(Some(false)),
         count(None),

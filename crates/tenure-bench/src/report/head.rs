@@ -10,8 +10,13 @@ use crate::contestant::WITHOUT_TENURE;
 use crate::data::Data;
 
 /// The title, the method and the machine.
-pub(super) fn text(data: &Data, raw: &str) -> String {
+pub(super) fn text(data: &Data) -> String {
     let run = &data.run;
+    let source = |(name, questions): &(String, Vec<String>)| {
+        let only = if questions.is_empty() { String::new() } else { format!(" ({})", questions.join(", ")) };
+        format!("[{name}](runs/{name}){only}")
+    };
+    let sources = data.sources.iter().map(source).collect::<Vec<_>>().join(", ");
     let said = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let machine = &run["machine"];
     let versions: Vec<String> = run["versions"]
@@ -31,7 +36,7 @@ pub(super) fn text(data: &Data, raw: &str) -> String {
     };
     format!(
         "# Benchmark report\n{quick}
-Made by `tenure-bench report` from [{raw}](runs/{raw}); nothing in it is written by hand. How to run it and what each question means:
+Made by `tenure-bench report` from {sources}; nothing in it is written by hand. How to run it and what each question means:
 [README.md](README.md).
 
 - {date}, commit {commit}
@@ -48,11 +53,17 @@ time on the wall.
         commit = said(&run["commit"]),
         cores = machine["cores"],
         cpu = said(&machine["cpu"]),
-        memory = said(&machine["memory"]),
+        memory = gigabytes(&said(&machine["memory"])),
         kernel = said(&machine["kernel"]),
         versions = versions.join("; "),
         rounds = run["plan"]["rounds"],
     )
+}
+
+/// "24682416 kB" as people say it.
+fn gigabytes(told: &str) -> String {
+    let kilobytes = told.strip_suffix(" kB").and_then(|number| number.trim().parse::<f64>().ok());
+    kilobytes.map_or_else(|| told.to_owned(), |kilobytes| format!("{:.0} GB", kilobytes / 1e6))
 }
 
 /// Who took part, with versions and settings.

@@ -16,20 +16,19 @@ use crate::data::Data;
 /// # Errors
 ///
 /// If they cannot be written.
-pub fn write(data: &Data, raw: &Path, out: &Path) -> Result<(), String> {
+pub fn write(data: &Data, out: &Path) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", out.display());
     std::fs::create_dir_all(out).map_err(|error| failed(&error))?;
     for (name, svg) in plots::all(data)? {
         std::fs::write(out.join(format!("{name}.svg")), svg).map_err(|error| failed(&error))?;
     }
-    std::fs::write(out.join("REPORT.md"), text(data, raw)).map_err(|error| failed(&error))
+    std::fs::write(out.join("REPORT.md"), text(data)).map_err(|error| failed(&error))
 }
 
 /// The text of the report.
-pub fn text(data: &Data, raw: &Path) -> String {
-    let name = raw.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+pub fn text(data: &Data) -> String {
     [
-        head::text(data, &name),
+        head::text(data),
         goals::text(data),
         ahead::text(data),
         sections::text(data),

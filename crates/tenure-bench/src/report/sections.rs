@@ -43,6 +43,10 @@ fn titled(text: &mut String, title: &str, table: &Table) {
     }
 }
 
+fn counted(count: f64, what: &str) -> String {
+    format!("{} {what}{}", exact(count), if count == 1.0 { "" } else { "s" })
+}
+
 fn times(ratio: Option<Figure>) -> String {
     ratio.map_or_else(|| "-".into(), |ratio| format!("{} times", number(ratio.median)))
 }
@@ -56,8 +60,8 @@ fn pairs(data: &Data) -> String {
         let mut table = Table::new([
             "contestant",
             "pairs/s",
-            "tenure does",
-            "of the limit",
+            "tenure / this one",
+            "of redis-benchmark's",
             "p50 µs",
             "p99 µs",
             "client CPU µs a pair",
@@ -77,7 +81,7 @@ fn pairs(data: &Data) -> String {
                 median(field("server_us_per_pair")),
             ]);
         }
-        titled(&mut text, &format!("{} tasks", exact(tasks)), &table);
+        titled(&mut text, &counted(tasks, "task"), &table);
     }
     if text.is_empty() { text } else { plot("pairs", "pairs per second by tasks") + &text }
 }
@@ -87,7 +91,7 @@ fn contest(data: &Data, pick: &Pick<'_>) -> Table {
     let mut table = Table::new([
         "contestant",
         "acquisitions/s",
-        "tenure does",
+        "tenure / this one",
         "transfers/s",
         "wait p50 ms",
         "p99 ms",
@@ -214,7 +218,8 @@ fn names(data: &Data) -> String {
             spread(field("p50_us")),
             median(field("p99_us")),
             median(field("server_us_per_pair")),
-            median(field("server_bytes_per_name")),
+            // A few names are less than what the server's memory varies by anyway.
+            if names >= 1_000.0 { median(field("server_bytes_per_name")) } else { "-".to_owned() },
         ]);
     }
     if table.is_empty() {
@@ -245,7 +250,7 @@ fn redlock(data: &Data) -> String {
         }
         titled(&mut text, title, &table);
     }
-    let mut table = Table::new(["contestant", "store", "pairs/s", "tenure does", "client CPU µs a pair"]);
+    let mut table = Table::new(["contestant", "store", "pairs/s", "tenure / this one", "client CPU µs a pair"]);
     for (store, part) in [("redlock", "pairs"), ("redis", "one redis")] {
         let pick = over("redlock", store, &[], part);
         for name in data.contestants(&pick) {

@@ -33,8 +33,9 @@ impl Sentinel {
             Redis::builder()
                 .arg("--sentinel")
                 .config("sentinel", &monitor)
-                .config("sentinel", &format!("down-after-milliseconds {SERVICE} 500"))
-                .config("sentinel", &format!("failover-timeout {SERVICE} 3000"))
+                // On a busy machine a server that is well may be silent for longer than a moment.
+                .config("sentinel", &format!("down-after-milliseconds {SERVICE} 2000"))
+                .config("sentinel", &format!("failover-timeout {SERVICE} 6000"))
                 .start()
         });
         let all = Self { nodes: [master].into_iter().chain(replicas).collect(), sentinels: sentinels.into() };

@@ -24,7 +24,7 @@ use super::lease;
 use super::live::LiveClaim;
 use super::pending::{Pending, Wait, Won};
 use super::plan::Plan;
-use super::registry::Kind;
+use super::registry::{Key, Kind};
 use crate::clock::Moment;
 use crate::error::{Error, Result, Step};
 use crate::machine::Place;
@@ -54,7 +54,7 @@ struct Cohort {
     holder: Option<Arc<LiveClaim>>,
     /// Which leader it has: one that was deposed is nobody here.
     term: u64,
-    /// Whether a task was called to lead and has not begun.
+    /// Whether a task was called to lead and has not begun, or leads and does nothing that shows.
     summoned: bool,
     token: Token,
     block_end: Token,
@@ -167,6 +167,7 @@ fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
 impl Leader {
     async fn lead(mut self, plan: &Plan, wait: Wait) -> Result<Option<Guard>> {
         let Some(pending) = &mut self.pending else { return Ok(None) };
+        pending.term = self.term;
         let outcome = pending.drive(wait).await;
         match outcome {
             Ok(Some(won)) => {
@@ -202,7 +203,8 @@ impl Drop for Leader {
 
 impl Cohorts {
     fn next_term(&self) -> u64 {
-        self.terms.fetch_add(1, Ordering::Relaxed)
+        // Zero is nobody's.
+        self.terms.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn shard(&self, name: &Name) -> Shard<'_> {
@@ -372,8 +374,20 @@ impl Cohorts {
         self.pass_on(core, name, Pending::new(core, plan, block, true), term)
     }
 
-    /// The task that was called to lead has begun.
-    fn begin(&self, name: &Name, term: u64) {
+    /// The leader of this term does nothing that shows: if it has not gone on by then, it is deposed.
+    pub(crate) fn miss(&self, core: &Arc<Core>, name: &Name, term: u64, at: Moment) -> Option<Key> {
+        if term == 0 {
+            return None;
+        }
+        let mut shard = self.shard(name);
+        let cohort = shard.get_mut(name).filter(|cohort| cohort.term == term && cohort.holder.is_none())?;
+        cohort.summoned = true;
+        drop(shard);
+        Some(core.registry.add_timer(Kind::Summons(name.clone(), term), at))
+    }
+
+    /// The task that was called to lead has begun, or goes on.
+    pub(crate) fn begin(&self, name: &Name, term: u64) {
         if let Some(cohort) = self.shard(name).get_mut(name).filter(|cohort| cohort.term == term) {
             cohort.summoned = false;
         }

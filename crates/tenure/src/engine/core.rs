@@ -258,10 +258,14 @@ impl Core {
             let limit = || Some(core.clock.now() + claim.plan.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
             let answer = core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
             core.reached(Some(answer.as_ref()));
-            if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer
-                && claim.answered(standing, *counted_from)
-            {
-                core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));
+            match &answer {
+                Ok(Answer { value: Claimed::Stands(standing), counted_from }) => {
+                    if claim.answered(standing, *counted_from) {
+                        core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));
+                    }
+                }
+                // No ttl ends the turn of a leader whose claim is not there.
+                _ => drop(core.cohorts.miss(&core, &claim.plan.name, request.term, core.clock.now() + claim.plan.ttl)),
             }
             request.answered(answer);
         });
@@ -331,7 +335,7 @@ impl Future for Alarm {
             }
         }
         let waker = cx.waker().clone();
-        self.key = Some(match self.request.take() {
+        self.key = Some(match self.request.clone() {
             None => self.core.registry.add_timer(Kind::Alarm(waker), self.at),
             Some(request) => {
                 let mut attend_at = self.at;

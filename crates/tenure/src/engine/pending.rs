@@ -72,6 +72,8 @@ pub(crate) struct Pending {
     attempt: u64,
     /// Until when somebody else held the name, as far as a claim that was waiting and has gone knew.
     holder_until: Option<Moment>,
+    /// The term of the leader that drives it, if a cohort's does; zero if none.
+    pub(crate) term: u64,
 }
 
 /// A claim that was granted.
@@ -101,6 +103,7 @@ impl Pending {
             last_place: None,
             attempt,
             holder_until: None,
+            term: 0,
         }
     }
 
@@ -181,10 +184,14 @@ impl Pending {
             wish.attempt = self.attempt;
             wish.presumed = presumed;
             self.sent = true;
-            *request = Some(Request::new(self.claim.clone(), self.core.backend.claim(&self.plan.name, wish)));
+            let call = self.core.backend.claim(&self.plan.name, wish);
+            *request = Some(Request::new(self.claim.clone(), call, self.term));
         }
         let Some(under_way) = request else { return Ok(true) };
         let answer = self.core.answer_within(limit, under_way).await;
+        if under_way.was_attended() {
+            self.core.cohorts.begin(&self.plan.name, self.term);
+        }
         *request = None;
         self.core.reached(answer.as_ref().map(Result::as_ref));
         match answer {
@@ -383,7 +390,14 @@ impl Pending {
         self.tries += 1;
         let pause = PAUSE_MIN.saturating_mul(1 << self.tries.min(5)).min(PAUSE_MAX);
         let until = now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0);
-        self.core.alarm(limit.map_or(until, |limit| limit.min(until))).await;
+        let until = limit.map_or(until, |limit| limit.min(until));
+        // The store has nothing of it, so that no ttl ends its turn should nobody poll this.
+        let missed = self.core.cohorts.miss(&self.core, &self.plan.name, self.term, until + self.plan.ttl);
+        self.core.alarm(until).await;
+        if let Some(summons) = missed {
+            self.core.registry.remove_timer(summons);
+            self.core.cohorts.begin(&self.plan.name, self.term);
+        }
         // The error that was met says more than that there was no time for another.
         if is_over(self.core.clock.now()) { Err(error) } else { Ok(()) }
     }

@@ -4,6 +4,7 @@
 //! answer here should the task ever look.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
@@ -16,6 +17,10 @@ pub(crate) type Asked = Result<Answer<Claimed>>;
 
 pub(crate) struct Request {
     pub(crate) claim: Arc<LiveClaim>,
+    /// The term of the leader that asks, if a cohort's does; zero if none.
+    pub(crate) term: u64,
+    /// Whether somebody else has looked after it.
+    attended: AtomicBool,
     /// Held while the call is polled: nothing is locked by whoever holds it that locks it in turn.
     state: Mutex<State>,
 }
@@ -32,8 +37,8 @@ enum State {
 }
 
 impl Request {
-    pub(crate) fn new(claim: Arc<LiveClaim>, call: Call<Answer<Claimed>>) -> Arc<Self> {
-        Arc::new(Self { claim, state: Mutex::new(State::UnderWay(call)) })
+    pub(crate) fn new(claim: Arc<LiveClaim>, call: Call<Answer<Claimed>>, term: u64) -> Arc<Self> {
+        Arc::new(Self { claim, term, attended: AtomicBool::new(false), state: Mutex::new(State::UnderWay(call)) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -74,6 +79,7 @@ impl Request {
         let mut state = self.state();
         match std::mem::replace(&mut *state, State::Over) {
             State::UnderWay(call) => {
+                self.attended.store(true, Ordering::Release);
                 *state = State::Attended(asker);
                 Some(call)
             }
@@ -82,6 +88,11 @@ impl Request {
                 None
             }
         }
+    }
+
+    /// Whether somebody else has looked after it.
+    pub(crate) fn was_attended(&self) -> bool {
+        self.attended.load(Ordering::Acquire)
     }
 
     /// What became of a call that was taken.

@@ -62,6 +62,32 @@ async fn grants_are_told_whichever_master_has_the_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_hangs_costs_no_lease_on_another() {
+    let cluster = Cluster::start();
+    let a = connect(cluster.url()).await;
+    let ttl = Duration::from_millis(1_500);
+    let hung = cluster.master_of(&record("x"));
+    let mut held = Vec::new();
+    for master in masters(&cluster).into_iter().filter(|master| master.port() != hung.port()) {
+        held.push(a.lock(name_on(&cluster, master, "healthy")).ttl(ttl).acquire().await.unwrap());
+    }
+    let lost = a.lock(name_on(&cluster, hung, "hung")).ttl(ttl).acquire().await.unwrap();
+    hung.pause();
+    soon("the lease on it is lost", lost.lost()).await;
+    for guard in &held {
+        assert!(guard.is_held() && guard.remaining() > Duration::ZERO, "{guard:?}");
+    }
+    // And goes on to be: past the end of what was renewed before the master hung.
+    tokio::time::timeout(ttl, held[0].lost()).await.expect_err("it is renewed");
+    hung.resume();
+    for guard in held {
+        soon("a release", guard.release()).await.unwrap();
+    }
+    drop(lost);
+    end([a], &masters(&cluster)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_is_killed_is_followed_by_its_replica() {
     let cluster = Cluster::start();
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);

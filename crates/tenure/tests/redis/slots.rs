@@ -171,6 +171,11 @@ async fn a_queue_lives_on_when_its_record_and_claims_have_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_lives_on_when_all_but_its_claims_have_moved() {
+    half_way(true, &[0, 2, 3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_name_is_granted_where_its_slot_moves_to() {
     let cluster = Cluster::start();
     let a = connect(cluster.url()).await;

@@ -15,6 +15,8 @@ pub(in crate::backends) type Values = SmallVec<[Value; 1]>;
 pub(in crate::backends) struct Reply {
     pub(in crate::backends) now: Moment,
     pub(in crate::backends) values: Values,
+    /// Whether it may have been done before: it was sent again over another connection.
+    pub(in crate::backends) again: bool,
 }
 
 /// Why there is no answer.

@@ -43,8 +43,9 @@ use std::time::Duration;
 use futures_util::future::{join_all, ready};
 use redis::Value;
 use smallvec::smallvec;
+use tokio::time::timeout;
 
-use self::failure::Values;
+use self::failure::{Reply, Values};
 use self::inbox::Ear;
 use self::lane::Work;
 use self::op::Op;
@@ -65,6 +66,8 @@ use crate::token::Token;
 
 /// How often replicas are counted for a majority.
 const REPLICAS_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long one renewal of a batch may take at least before it counts as unanswered.
+const RENEWAL_MIN: Duration = Duration::from_millis(50);
 /// How many names are looked at in one breath.
 const LOOK_AT_ONCE: usize = 256;
 
@@ -159,6 +162,15 @@ fn renewed(answer: Result<&Value, &Error>) -> Renewed {
     match answer {
         Ok(value) => wire::renewed(value).unwrap_or_else(|error| unknown(&error)),
         Err(error) => unknown(error),
+    }
+}
+
+/// What is not found by a release that was sent again was ended by the first.
+fn released(reply: Reply) -> Result<Released> {
+    let again = reply.again;
+    match wire::released(&one(reply.values))? {
+        Released::NotFound if again => Ok(Released::Yes),
+        released => Ok(released),
     }
 }
 
@@ -279,7 +291,9 @@ impl Backend for RedisBackend {
                 } else {
                     Box::pin(self.foreign(&one.name, foreign::renew(self.layout(), &one.name, one.id, one.ttl), fresh))
                 };
-                call
+                // One server that hangs, or one name that moves, must not hold up what is known of the others.
+                let limit = (one.ttl / 9).max(RENEWAL_MIN);
+                async move { timeout(limit, call).await.unwrap_or_else(|_| Err(unanswered())) }
             })
             .collect();
         Box::pin(async move {
@@ -290,11 +304,12 @@ impl Backend for RedisBackend {
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         if self.layout() == Layout::Native {
-            let answer = self.op(Op::release(name, id, number), false);
-            return Box::pin(async move { wire::released(&answer.await?.1) });
+            let answer = self.inner.route.call_op(Op::release(name, id, number), false);
+            return Box::pin(async move { released(answer.await?) });
         }
-        let answer = self.foreign(name, foreign::release(self.layout(), name, id, number), false);
-        Box::pin(async move { wire::released(&answer.await?) })
+        let work = foreign::release(self.layout(), name, id, number);
+        let answer = self.inner.route.call(name.as_str(), work, false);
+        Box::pin(async move { released(answer.await?) })
     }
 
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
@@ -358,6 +373,10 @@ impl Backend for RedisBackend {
         let (settings, clock) = (self.inner.settings.clone(), self.inner.clock.clone());
         Box::pin(doctor::examine(settings, clock))
     }
+}
+
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer from Redis").with_certainty(Certainty::Unknown)
 }
 
 fn one(values: Values) -> Value {

@@ -257,7 +257,7 @@ impl Node {
             && error.code().is_none()
             && jobs.iter().all(|job| !job.again)
         {
-            // Closed while it was idle: nothing was sent.
+            // Closed while it was idle, so that nothing was sent; or, if this thread was held up just now, at once after that.
             lane.leave_connection();
             for mut job in jobs.into_iter().rev() {
                 job.again = true;
@@ -372,7 +372,7 @@ impl Node {
         };
         if !matches!(jobs.first(), Some(Job { work: Work::Ops(_), .. })) {
             if let Some(job) = jobs.into_iter().next() {
-                drop(job.reply.send(Ok(Reply { now: Moment(0), values: smallvec![value] })));
+                drop(job.reply.send(Ok(Reply { now: Moment(0), values: smallvec![value], again: job.again })));
             }
             return;
         }
@@ -386,7 +386,7 @@ impl Node {
             let reply = if let Some(text) = moving {
                 Err(Failure { error: of_text(text), redirect: Some(Redirect::TryAgain) })
             } else if own.len() == ops.len() {
-                Ok(Reply { now: Moment(now), values: own })
+                Ok(Reply { now: Moment(now), values: own, again: job.again })
             } else {
                 Err(odd().into())
             };

@@ -405,7 +405,7 @@ local function place(queue, ahead)
     end
   end
   return ahead, math.max(ahead - queue.holders, 0), queue.holders + queue.waiters > 0 and queue.front_label or 'nobody',
-    dies and math.max(dies - now_ms, 0) or 0
+    dies and math.max(dies - now_ms, queue.patience or 0) or 0
 end
 
 local function standing(queue, claim, tag)
@@ -623,15 +623,22 @@ local function open(key, record, renews)
   if moving and not renews then error({err = 'TRYAGAIN this name is on its way to another server'}) end
   if sub(record, 1, 1) == 'q' then
     queue = load(key, record)
-    -- On its way to another node, or partly evicted: the rest comes, or the whole expires.
+    -- On its way to another node, or partly evicted: the rest comes, or the whole expires. The claims move as one, so
+    -- that one of them stands for all.
     if call('ZCARD', queue.order) ~= queue.holders + queue.waiters
-      or call('ZCARD', queue.expiry) ~= queue.holders + queue.waiters + queue.marks then
+      or call('ZCARD', queue.expiry) ~= queue.holders + queue.waiters + queue.marks
+      or not call('HGET', queue.claims, call('ZRANGE', queue.expiry, 0, 0)[1] or '') then
       error({err = 'TRYAGAIN the keys of this name are not all here'})
     end
   else
     queue = convert(key, record)
   end
-  if not moving then sweep(queue) end
+  if moving then
+    -- Who waits for a dead holder asks when that has moved, not at once again.
+    queue.patience = 50
+  else
+    sweep(queue)
+  end
   return queue
 end
 

@@ -291,7 +291,7 @@ impl Cluster {
 
     /// Follows a cluster's redirections, within bounds.
     async fn follow(self: Arc<Self>, mut failure: Failure, key: &str, work: Work) -> Result<Reply> {
-        for _ in 0..REDIRECTS_MAX {
+        for redirects in 0..REDIRECTS_MAX {
             let answer = match failure.redirect {
                 None => {
                     if failure.error.kind() == ErrorKind::Unavailable {
@@ -307,6 +307,10 @@ impl Cluster {
                     node.call(work.clone(), false, true).await
                 }
                 Some(Redirect::Moved(owner)) => {
+                    if redirects > 1 {
+                        // Nodes that name each other: they have to agree first.
+                        let _ = timeout(MOVING_PAUSE, Notify::new().notified()).await;
+                    }
                     // Who has it now knows so; others may not have heard of it yet.
                     self.look(owner).await?;
                     self.member(key)?.node.call(work.clone(), false, false).await

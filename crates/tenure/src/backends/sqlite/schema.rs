@@ -7,7 +7,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use super::error::{at_commit, before_commit};
-use crate::clock::Moment;
+use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::Queue;
 
@@ -131,23 +131,24 @@ fn begin_boot(transaction: &Transaction<'_>, boot: &str) -> Result<()> {
 /// moment when nobody reads, which may never come while several processes write.
 const LOG_MAX: u64 = 8 << 20;
 
+/// How often it is tried, and for how long in all: meanwhile this client does nothing else.
+const TRIM_TRIES: u32 = 100;
+const TRIM_MAX: Duration = Duration::from_millis(20);
 const TRIM_STEP: Duration = Duration::from_micros(200);
-/// How often it is tried; more often if that did not help.
-const TRIM_TRIES: (i32, i32) = (40, 240);
 
 /// Keeps the log small. Best effort: whoever is in the way now is not the next time.
-pub(super) fn trim_log(connection: &mut Connection, log: &Path) {
-    let size = std::fs::metadata(log).map_or(0, |log| log.len());
-    if size <= LOG_MAX {
+pub(super) fn trim_log(connection: &mut Connection, log: &Path, clock: &dyn Clock) {
+    let is_long = || std::fs::metadata(log).is_ok_and(|log| log.len() > LOG_MAX);
+    if !is_long() {
         return;
     }
     // It holds writers up while it waits for readers, so each try is a moment only. SQLite itself does not wait at all
     // for another client that is just writing the log back.
     drop(connection.busy_timeout(Duration::ZERO));
-    let tries = if size > 2 * LOG_MAX { TRIM_TRIES.1 } else { TRIM_TRIES.0 };
-    for _ in 0..tries {
+    let until = clock.now() + TRIM_MAX;
+    for _ in 0..TRIM_TRIES {
         let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
-        if !matches!(busy, Ok(true)) {
+        if !matches!(busy, Ok(true)) || clock.now() >= until || !is_long() {
             break;
         }
         std::thread::sleep(TRIM_STEP);

@@ -86,7 +86,7 @@ impl Worker {
             self.write(writes);
             // After the answers: nobody waits for this.
             if std::mem::take(&mut self.trim) {
-                schema::trim_log(&mut self.connection, &self.log);
+                schema::trim_log(&mut self.connection, &self.log, &*self.clock);
             }
         }
     }
