@@ -258,14 +258,13 @@ impl Core {
             let limit = || Some(core.clock.now() + claim.plan.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
             let answer = core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
             core.reached(Some(answer.as_ref()));
-            match &answer {
-                Ok(Answer { value: Claimed::Stands(standing), counted_from }) => {
-                    if claim.answered(standing, *counted_from) {
-                        core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));
-                    }
+            if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer {
+                if claim.answered(standing, *counted_from) {
+                    core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));
                 }
-                // No ttl ends the turn of a leader whose claim is not there.
-                _ => drop(core.cohorts.miss(&core, &claim.plan.name, request.term, core.clock.now() + claim.plan.ttl)),
+            } else if request.is_awaited() {
+                // No ttl ends the turn of a leader whose claim is not there. One that has given this request up goes on by itself.
+                let _ = core.cohorts.miss(&core, &claim.plan.name, request.term, core.clock.now() + claim.plan.ttl);
             }
             request.answered(answer);
         });

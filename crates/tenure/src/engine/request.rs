@@ -95,6 +95,11 @@ impl Request {
         self.attended.load(Ordering::Acquire)
     }
 
+    /// Whether the task that asked still wants the answer of a call that was taken.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(*self.state(), State::Attended(_))
+    }
+
     /// What became of a call that was taken.
     pub(crate) fn answered(&self, answer: Asked) {
         let mut state = self.state();

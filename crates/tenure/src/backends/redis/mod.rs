@@ -293,7 +293,7 @@ impl Backend for RedisBackend {
                 };
                 // One server that hangs, or one name that moves, must not hold up what is known of the others.
                 let limit = (one.ttl / 9).max(RENEWAL_MIN);
-                async move { timeout(limit, call).await.unwrap_or_else(|_| Err(unanswered())) }
+                async move { timeout(limit, call).await.unwrap_or_else(|_| Err(node::no_answer())) }
             })
             .collect();
         Box::pin(async move {
@@ -373,10 +373,6 @@ impl Backend for RedisBackend {
         let (settings, clock) = (self.inner.settings.clone(), self.inner.clock.clone());
         Box::pin(doctor::examine(settings, clock))
     }
-}
-
-fn unanswered() -> Error {
-    Error::new(ErrorKind::Unavailable, "no answer from Redis").with_certainty(Certainty::Unknown)
 }
 
 fn one(values: Values) -> Value {

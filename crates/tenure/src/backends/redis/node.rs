@@ -367,7 +367,7 @@ impl Node {
             Ok(Ok(value)) => value,
             Ok(Err(error)) => return fail(jobs, &Failure::of(&error)),
             Err(_) => {
-                return fail(jobs, &unavailable("no answer from Redis").with_certainty(Certainty::Unknown).into());
+                return fail(jobs, &no_answer().into());
             }
         };
         if !matches!(jobs.first(), Some(Job { work: Work::Ops(_), .. })) {
@@ -423,6 +423,10 @@ fn fail(jobs: Vec<Job>, failure: &Failure) {
 
 pub(in crate::backends) fn unavailable(message: &str) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
+}
+
+pub(super) fn no_answer() -> Error {
+    unavailable("no answer from Redis").with_certainty(Certainty::Unknown)
 }
 
 fn odd() -> Error {
