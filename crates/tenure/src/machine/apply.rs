@@ -164,12 +164,12 @@ fn take_tokens(queue: &mut Queue, block: u32, now: Moment, floor: u64) -> Grant 
 }
 
 /// Whether this owner may take this shape within what `held` holds.
-fn re_enterable(held: &Claim, owner: &Owner, shape: Shape) -> bool {
+pub(super) fn re_enterable(held: &Claim, owner: &Owner, shape: Shape) -> bool {
     held.owner == *owner && held.shape.covers(shape) && !held.solo
 }
 
 /// Whether a claim of this owner and shape fits beside the first `holders` claims.
-fn fits(queue: &Queue, holders: usize, owner: &Owner, shape: Shape) -> bool {
+pub(super) fn fits(queue: &Queue, holders: usize, owner: &Owner, shape: Shape) -> bool {
     let mut held = queue.claims.iter().take(holders);
     match shape {
         Shape::Exclusive => holders == 0 || held.any(|h| re_enterable(h, owner, shape)),
@@ -270,7 +270,7 @@ fn repeat(queue: &mut Queue, index: usize, request: &ClaimRequest, now: Moment, 
     renew(queue, request.id, request.ttl, now)
 }
 
-fn refuse(queue: &Queue, request: &ClaimRequest) -> Option<Refusal> {
+pub(super) fn refuse(queue: &Queue, request: &ClaimRequest) -> Option<Refusal> {
     let asked = request.shape;
     if let Shape::Permits { units, of } = asked
         && (units == 0 || units > of)
@@ -433,7 +433,7 @@ fn skip(queue: &mut Queue, id: ClaimId, behind: ClaimId) -> Outcome {
     Outcome::Done
 }
 
-fn standing(queue: &Queue, id: ClaimId, now: Moment) -> Option<Standing> {
+pub(super) fn standing(queue: &Queue, id: ClaimId, now: Moment) -> Option<Standing> {
     let index = queue.position(id)?;
     let claim = queue.claims.get(index)?;
     let state = claim.grant.ok_or_else(|| place(queue, index, now));
@@ -441,7 +441,7 @@ fn standing(queue: &Queue, id: ClaimId, now: Moment) -> Option<Standing> {
 }
 
 /// The place at `index` of the queue.
-fn place(queue: &Queue, index: usize, now: Moment) -> Place {
+pub(super) fn place(queue: &Queue, index: usize, now: Moment) -> Place {
     let holders = queue.holders().count();
     let first_to_die = queue.holders().min_by_key(|held| held.expires);
     Place {

@@ -12,6 +12,8 @@
 mod apply;
 mod claim;
 mod op;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod ordered;
 mod view;
 
 pub use apply::{apply, apply_reaching};
