@@ -1,4 +1,4 @@
-// Two lock clients of Go, driven by lines of JSON (see ../README.md).
+// Lock clients of Go, driven by lines of JSON (see ../README.md).
 package main
 
 import (
@@ -76,23 +76,29 @@ func connect(url string) *redis.Client {
 	return redis.NewClient(options)
 }
 
-func main() {
-	name := flag.String("library", "", "redsync or redislock")
-	flag.Parse()
-	var clients []*redis.Client
-	for _, url := range flag.Args() {
-		client := connect(url)
-		defer client.Close()
-		clients = append(clients, client)
+func open(name string, urls []string) (library, error) {
+	if name == "etcd" && len(urls) > 0 {
+		return newEtcd(urls)
 	}
-	var lib library
+	var clients []*redis.Client
+	for _, url := range urls {
+		clients = append(clients, connect(url))
+	}
 	switch {
-	case *name == "redsync" && len(clients) > 0:
-		lib = newRedsync(clients)
-	case *name == "redislock" && len(clients) == 1:
-		lib = newRedislock(clients[0])
-	default:
-		log.Fatalf("no such library: %q on %d servers", *name, len(clients))
+	case name == "redsync" && len(clients) > 0:
+		return newRedsync(clients), nil
+	case name == "redislock" && len(clients) == 1:
+		return newRedislock(clients[0]), nil
+	}
+	return nil, fmt.Errorf("no such library: %q on %d servers", name, len(urls))
+}
+
+func main() {
+	name := flag.String("library", "", "redsync, redislock or etcd")
+	flag.Parse()
+	lib, err := open(*name, flag.Args())
+	if err != nil {
+		log.Fatal(err)
 	}
 
 	lines, answers := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use tenure::backends::etcd::EtcdBackend;
 use tenure::backends::memory::MemoryStore;
 use tenure::backends::postgres::PostgresBackend;
 use tenure::backends::redis::RedisBackend;
@@ -108,3 +109,13 @@ async fn postgres_store() -> Store {
 }
 
 tenure_testkit::conformance!(postgres, postgres_store);
+
+async fn etcd_store() -> Store {
+    let url = shared::etcd().url();
+    Store::in_real_time(move || {
+        let url = url.clone();
+        async move { EtcdBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+tenure_testkit::conformance!(etcd, etcd_store);

@@ -40,11 +40,18 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         "redis" => cfg!(feature = "redis"),
         "redlock" => cfg!(feature = "redlock"),
         "postgres" => cfg!(feature = "postgres"),
+        "etcd" => cfg!(feature = "etcd"),
         _ => scheme == "memory",
     };
     if !built_in {
         let message = format!("the store of {shown:?} is not built into this tenure (cargo feature `{feature}`)");
         return Err(Error::new(ErrorKind::NotBuilt, message).at(Step::Connect));
+    }
+    #[cfg(feature = "etcd")]
+    if *feature == "etcd" {
+        return Ok(Arc::new(
+            crate::backends::etcd::EtcdBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
     }
     #[cfg(feature = "postgres")]
     if *feature == "postgres" {
@@ -115,7 +122,7 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
 }
 
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3 or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3 or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.

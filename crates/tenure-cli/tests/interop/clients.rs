@@ -13,9 +13,17 @@ pub(crate) enum Client {
     Redsync,
     Redislock,
     Redisson,
+    EtcdMutex,
 }
 
-const ALL: [Client; 5] = [Client::RedisPy, Client::NodeRedlock, Client::Redsync, Client::Redislock, Client::Redisson];
+const ALL: [Client; 6] = [
+    Client::RedisPy,
+    Client::NodeRedlock,
+    Client::Redsync,
+    Client::Redislock,
+    Client::Redisson,
+    Client::EtcdMutex,
+];
 
 impl Client {
     /// The word that lists it.
@@ -23,14 +31,18 @@ impl Client {
         match self {
             Self::RedisPy => "python",
             Self::NodeRedlock => "node",
-            Self::Redsync | Self::Redislock => "go",
+            Self::Redsync | Self::Redislock | Self::EtcdMutex => "go",
             Self::Redisson => "java",
         }
     }
 
-    /// What tenure has to be told in order to share locks with it.
+    /// What tenure has to be told in order to share locks in Redis with it.
     pub(crate) fn layout(self) -> &'static str {
-        if self == Self::Redisson { "redisson" } else { "plain" }
+        match self {
+            Self::RedisPy | Self::NodeRedlock | Self::Redsync | Self::Redislock => "plain",
+            Self::Redisson => "redisson",
+            Self::EtcdMutex => "",
+        }
     }
 
     /// The clients of the plain layout that take part.
@@ -57,8 +69,12 @@ impl Client {
                 command.env("NODE_PATH", self.there(installed.join("node_modules")));
                 command.arg(source.join("driver.js"));
             }
-            Self::Redsync | Self::Redislock => {
-                let library = if self == Self::Redsync { "redsync" } else { "redislock" };
+            Self::Redsync | Self::Redislock | Self::EtcdMutex => {
+                let library = match self {
+                    Self::Redsync => "redsync",
+                    Self::Redislock => "redislock",
+                    _ => "etcd",
+                };
                 command = Command::new(self.there(installed.join("driver")));
                 command.args(["-library", library]);
             }

@@ -9,6 +9,7 @@ mod builder;
 mod certificates;
 mod clock_shift;
 mod cluster;
+mod etcd;
 mod fleet;
 mod leftovers;
 mod own_network;
@@ -26,6 +27,7 @@ mod wait;
 
 pub use builder::Builder;
 pub use cluster::Cluster;
+pub use etcd::{Etcd, EtcdBuilder};
 pub use fleet::{Fleet, FleetBuilder};
 pub use leftovers::{leftovers, without_expiry};
 pub use own_network::{in_own_network, in_own_network_async};

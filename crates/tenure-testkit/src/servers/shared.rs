@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use super::cluster::Cluster;
+use super::etcd::Etcd;
 use super::fleet::Fleet;
 use super::postgres::Postgres;
 use super::redis::Redis;
@@ -35,6 +36,12 @@ pub fn tls() -> &'static Redis {
         let users = format!("user default off\nuser {USER} on >{PASSWORD} {ACL_RULES}");
         Redis::builder().tls().users(&users).login(USER, PASSWORD).database(3).start()
     })
+}
+
+/// Three members of etcd.
+pub fn etcd() -> &'static Etcd {
+    static SERVERS: OnceLock<Etcd> = OnceLock::new();
+    SERVERS.get_or_init(Etcd::start)
 }
 
 /// A plain PostgreSQL.

@@ -1,5 +1,7 @@
 //! The stores. Each is a cargo feature; memory is always on.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -279,14 +279,16 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
 
 /// When a claim that was just answered for is asked for again.
 pub(crate) fn next_ask(claim: &LiveClaim, standing: &Standing, counted_from: Moment) -> Moment {
+    // Where a claim lives by its holding's lease, that may be shorter than what it asked for.
+    let ttl = claim.plan.ttl.min(standing.ttl);
     match &standing.state {
         Ok(_) if !claim.plan.renewed => NEVER,
         Ok(_) => {
-            let grid = (super::micros(claim.plan.ttl) / GRID).max(1);
-            let exact = lease::renew_at(counted_from, claim.plan.ttl).as_micros();
+            let grid = (super::micros(ttl) / GRID).max(1);
+            let exact = lease::renew_at(counted_from, ttl).as_micros();
             Moment(exact - exact % grid)
         }
-        Err(place) => lease::ask_at(counted_from, claim.plan.ttl, place.holder_expires_in, place.waiters_ahead),
+        Err(place) => lease::ask_at(counted_from, ttl, place.holder_expires_in, place.waiters_ahead),
     }
 }
 

@@ -1,0 +1,354 @@
+//! Appending a claim, or answering for it again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::{Desk, Known, TRIES_MAX, delete, own_and_line, put, put_again};
+use super::entry::{Entry, Line, Part, Value, head, only, revision};
+use super::error::{is_missing_lease, odd};
+use super::lease::Lease;
+use super::road::Failure;
+use super::wire::{Answered as _, Compare, Request, TxnRequest};
+use crate::backend::{Answer, ClaimRequest, Claimed, Refusal, Standing};
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::Grant;
+use crate::name::Name;
+use crate::token::Token;
+
+/// What a look at the queue came to; none if it changed meanwhile, and has to be looked at again.
+type Settled = Option<Answer<Claimed>>;
+
+impl Desk {
+    /// Appends a claim, or answers for it again and renews it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
+    pub(super) async fn claim(&self, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
+        for _ in 0..TRIES_MAX {
+            if let Some(answer) = self.try_claim(name, request).await? {
+                match &answer.value {
+                    Claimed::Stands(standing) if standing.state.is_ok() => drop(self.takes_hold(request.id)),
+                    Claimed::Stands(_) => {}
+                    Claimed::Busy(_) | Claimed::Refused(_) => drop(self.forget(request.id)),
+                }
+                return Ok(answer);
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the queue changes faster than it can be joined"))
+    }
+
+    async fn try_claim(&self, name: &Name, request: &ClaimRequest) -> Result<Settled> {
+        let known = self.known(name, request.id).filter(|known| !known.lease.is_gone());
+        let joined = known.as_ref().is_some_and(|known| known.key != self.keys.claim(name, known.lease.id, request.id));
+        if request.reenter.is_some() || joined {
+            // Nothing is appended: it re-enters, or did so before.
+            let line = self.line(name).await?;
+            return self.settle(name, request, None, &line, false).await;
+        }
+        let lease = match known {
+            Some(known) if self.is_trusted(&known.lease) => known.lease,
+            Some(known) => {
+                // Asked for a good while ago, without an answer.
+                if !self.leases.keep(&self.road, &known.lease).await? {
+                    self.lose(&known.lease);
+                    return Ok(None);
+                }
+                known.lease
+            }
+            None => self.lease_for(request).await?,
+        };
+        self.append(name, request, lease).await
+    }
+
+    fn is_trusted(&self, lease: &Lease) -> bool {
+        self.clock.now().since(lease.counted_from()) < lease.ttl / 2
+    }
+
+    /// One lease for all claims that nobody else can join; else one of its own, which every process of the session keeps alive.
+    async fn lease_for(&self, request: &ClaimRequest) -> Result<Arc<Lease>> {
+        if request.solo {
+            self.leases.shared(&self.road, request.ttl).await
+        } else {
+            self.leases.own(&self.road, request.ttl).await
+        }
+    }
+
+    /// Makes the key of a claim: at the tail if it is to wait, else only where the name is free.
+    async fn append(&self, name: &Name, request: &ClaimRequest, lease: Arc<Lease>) -> Result<Settled> {
+        let (under, key) = (self.keys.under(name), self.keys.claim(name, lease.id, request.id));
+        self.begin(name, request, &key, &lease);
+        let value = self.value_of(request);
+        let compare = if request.queue { Compare::absent(&key) } else { Compare::none_under(&under) };
+        let front = || Request::Range(head(&under)).into();
+        let success = vec![put(&key, value.encode(), lease.id), front()];
+        let failure = vec![Request::Range(only(&key)).into(), front()];
+        let found = match self.put_txn(&lease, TxnRequest { compare: vec![compare], success, failure }).await? {
+            Some(found) => found,
+            None => return Ok(None),
+        };
+        if !found.succeeded {
+            let (own, line) = own_and_line(&under, found)?;
+            return self.settle(name, request, own, &line, false).await;
+        }
+        let created = found.header().revision;
+        let front = found.into_ranges().next().ok_or_else(odd)?;
+        let line = Line::of(&under, front.kvs, front.more, created);
+        let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
+        self.settle(name, request, Some(own), &line, true).await
+    }
+
+    /// Known before it is asked for, so that what its lease has is never taken for nobody's.
+    fn begin(&self, name: &Name, request: &ClaimRequest, key: &[u8], lease: &Arc<Lease>) {
+        let known = self.known(name, request.id).filter(|known| known.key == key);
+        let created = known.as_ref().map_or(0, |known| known.created);
+        self.remember(
+            request.id,
+            Known {
+                name: name.clone(),
+                key: key.to_vec(),
+                lease: lease.clone(),
+                created,
+                number: known.as_ref().map_or(0, |known| known.number),
+                holds: known.is_some_and(|known| known.holds),
+                asked: self.clock.now(),
+                ttl: request.ttl,
+            },
+        );
+    }
+
+    fn value_of(&self, request: &ClaimRequest) -> Value {
+        let part = Part::of(request, self.clock.wall_micros(), None);
+        Value { owner: request.owner.clone(), solo: request.solo, claims: vec![part] }
+    }
+
+    /// A transaction that binds a key to a lease; none if the lease is gone.
+    async fn put_txn(&self, lease: &Arc<Lease>, request: TxnRequest) -> Result<Option<super::wire::TxnResponse>> {
+        let asked = self.road.ask(|link| {
+            let request = request.clone();
+            async move { link.txn(request).await }
+        });
+        match asked.await {
+            Err(Failure::Told(status)) if is_missing_lease(&status) => {
+                self.lose(lease);
+                Ok(None)
+            }
+            answer => Ok(Some(answer?)),
+        }
+    }
+
+    /// What a claim comes to, given its own key, if it has one, and the queue. `appended` if the key was made just now.
+    async fn settle(
+        &self,
+        name: &Name,
+        request: &ClaimRequest,
+        own: Option<Entry>,
+        line: &Line,
+        appended: bool,
+    ) -> Result<Settled> {
+        let elsewhere = line.find(request.id).filter(|found| {
+            own.as_ref().is_none_or(|own| own.key != found.key && found.created < own.created)
+        });
+        if let Some(found) = elsewhere {
+            // An earlier try, of this or another process, got through under another key.
+            if let Some(own) = own.as_ref().filter(|own| own.part(request.id).is_some()) {
+                self.withdraw(own).await?;
+            }
+            return self.answer_again(name, request, found, line).await;
+        }
+        match own {
+            None => self.settle_without_key(name, request, line).await,
+            Some(own) if appended => self.settle_appended(name, request, &own, line).await,
+            Some(own) => self.answer_again(name, request, &own, line).await,
+        }
+    }
+
+    async fn settle_appended(&self, name: &Name, request: &ClaimRequest, own: &Entry, line: &Line) -> Result<Settled> {
+        let before = line.queue_before(own.created, self.wall());
+        if let Some(refusal) = before.refusal(request) {
+            self.withdraw(own).await?;
+            return Ok(Some(self.answer(Claimed::Refused(refusal))));
+        }
+        if let Some(outer) = line.outer_of(own, request.id, self.wall()) {
+            let part = own.part(request.id).cloned().ok_or_else(odd)?;
+            return self.re_enter(name, request, outer, part, Some(own), line).await;
+        }
+        self.update(request.id, |known| {
+            known.created = own.created;
+            known.number = revision(own.created);
+        });
+        let standing = self.standing(name, request.id, own, line).await?;
+        let counted_from = self.known(name, request.id).map_or_else(|| self.clock.now(), |known| known.lease.counted_from());
+        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from }))
+    }
+
+    /// It has no key, and gets one only if it holds at once.
+    async fn settle_without_key(&self, name: &Name, request: &ClaimRequest, line: &Line) -> Result<Settled> {
+        let queue = line.queue(self.wall());
+        if let Some(refusal) = queue.refusal(request) {
+            return Ok(Some(self.answer(Claimed::Refused(refusal))));
+        }
+        if let Some(outer) = queue.re_entered_by(request) {
+            let outer = line.holding(outer).ok_or_else(odd)?;
+            let part = Part::of(request, self.clock.wall_micros(), None);
+            return self.re_enter(name, request, outer, part, None, line).await;
+        }
+        if request.reenter.is_some() {
+            return Ok(Some(self.answer(Claimed::Refused(Refusal::NotHeld))));
+        }
+        if line.more || !queue.has_room_for(request) {
+            if request.queue {
+                // It had re-entered a holding that is gone: it is claimed anew.
+                self.forget(request.id);
+                return Ok(None);
+            }
+            return Ok(Some(self.answer(Claimed::Busy(queue.place_at_the_end(self.wall())))));
+        }
+        self.append_beside(name, request, line).await
+    }
+
+    /// Makes the key of a claim that holds at once beside the others, unless somebody came meanwhile.
+    async fn append_beside(&self, name: &Name, request: &ClaimRequest, line: &Line) -> Result<Settled> {
+        let lease = match self.known(name, request.id).filter(|known| !known.lease.is_gone()) {
+            Some(known) => known.lease,
+            None => self.lease_for(request).await?,
+        };
+        let (under, key) = (self.keys.under(name), self.keys.claim(name, lease.id, request.id));
+        self.begin(name, request, &key, &lease);
+        let value = self.value_of(request);
+        let at = value.claims.first().map(|part| part.since).unwrap_or_default();
+        let compare = vec![Compare::none_since(&under, line.revision), Compare::absent(&key)];
+        let success = vec![put(&key, value.encode(), lease.id)];
+        let found = self.put_txn(&lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let Some(found) = found.filter(|found| found.succeeded) else { return Ok(None) };
+        let created = found.header().revision;
+        let number = revision(created);
+        self.update(request.id, |known| {
+            known.created = created;
+            known.number = number;
+        });
+        let grant = Grant { token: Token(number), block_end: Token(number), at };
+        let standing = Standing { number, ttl: request.ttl, state: Ok(grant) };
+        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: lease.counted_from() }))
+    }
+
+    /// The owner holds: the claim is added to what holds.
+    async fn re_enter(
+        &self,
+        name: &Name,
+        request: &ClaimRequest,
+        outer: &Entry,
+        part: Part,
+        own: Option<&Entry>,
+        line: &Line,
+    ) -> Result<Settled> {
+        let Some(grant) = self.join(name, outer, part, own, line).await? else { return Ok(None) };
+        let Some(known) = self.known(name, request.id) else { return Ok(None) };
+        if !self.leases.keep(&self.road, &known.lease).await? {
+            self.lose(&known.lease);
+            return Ok(None);
+        }
+        // It lives as long as what it re-entered, however long it asked for.
+        let ttl = request.ttl.min(known.lease.ttl);
+        let standing = Standing { number: known.number, ttl, state: Ok(grant) };
+        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: known.lease.counted_from() }))
+    }
+
+    /// The claim is in the queue already: the same answer, and a renewal. Another attempt with its id takes it over.
+    async fn answer_again(&self, name: &Name, request: &ClaimRequest, found: &Entry, line: &Line) -> Result<Settled> {
+        let (Some(value), Some(part)) = (&found.value, found.part(request.id)) else { return Err(odd()) };
+        if part.shape != request.shape || value.owner != request.owner {
+            let refusal = Refusal::Mixed { live: part.shape, asked: request.shape };
+            return Ok(Some(self.answer(Claimed::Refused(refusal))));
+        }
+        if part.attempt != request.attempt {
+            self.take_over(request, found, value, line).await?;
+            // Looked at once more, as it is now.
+            return Ok(None);
+        }
+        let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
+        let lease = self.leases.of_key(found.lease, Duration::from_micros(lived));
+        self.remember(
+            request.id,
+            Known {
+                name: name.clone(),
+                key: found.key.clone(),
+                lease: lease.clone(),
+                created: found.created,
+                number: found.number_of(part),
+                holds: false,
+                asked: self.clock.now(),
+                ttl: Duration::from_micros(part.ttl).max(request.ttl),
+            },
+        );
+        if !self.leases.keep(&self.road, &lease).await? {
+            self.lose(&lease);
+            return Ok(None);
+        }
+        if micros_of(request.ttl) > part.ttl && value.claims.len() == 1 {
+            self.lengthen(request.id, found, request.ttl).await?;
+            return Ok(None);
+        }
+        if let Some(outer) = line.outer_of(found, request.id, self.wall()) {
+            return self.re_enter(name, request, outer, part.clone(), Some(found), line).await;
+        }
+        let mut standing = self.standing(name, request.id, found, line).await?;
+        standing.ttl = standing.ttl.min(lease.ttl);
+        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: lease.counted_from() }))
+    }
+
+    /// Another attempt with this id: the one before can no longer end it.
+    async fn take_over(&self, request: &ClaimRequest, found: &Entry, value: &Value, line: &Line) -> Result<()> {
+        let mut value = value.clone();
+        for part in value.claims.iter_mut().filter(|part| part.id == request.id) {
+            part.attempt = request.attempt;
+            part.number = Some(revision(line.revision).saturating_add(1));
+        }
+        let compare = vec![Compare::modified(&found.key, found.modified)];
+        let success = vec![put_again(&found.key, value.encode())];
+        self.txn(TxnRequest { compare, success, failure: Vec::new() }).await.map(drop)
+    }
+
+    /// Binds a key to a lease that lives longer. False if it changed meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the claim lives longer.
+    pub(super) async fn lengthen(&self, id: crate::owner::ClaimId, found: &Entry, ttl: Duration) -> Result<bool> {
+        let mut value = found.value.clone().ok_or_else(odd)?;
+        let solo = value.solo;
+        for part in value.claims.iter_mut().filter(|part| part.id == id) {
+            part.ttl = micros_of(ttl);
+        }
+        let lease = if solo {
+            self.leases.shared(&self.road, ttl).await?
+        } else {
+            self.leases.own(&self.road, ttl).await?
+        };
+        let compare = vec![Compare::modified(&found.key, found.modified)];
+        let success = vec![put(&found.key, value.encode(), lease.id)];
+        let done = self.put_txn(&lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let done = done.is_some_and(|done| done.succeeded);
+        if done {
+            self.update(id, |known| {
+                known.lease = lease;
+                known.ttl = ttl;
+            });
+        }
+        Ok(done)
+    }
+
+    /// Takes back a key that was made just now.
+    async fn withdraw(&self, own: &Entry) -> Result<()> {
+        let compare = vec![Compare::created(&own.key, own.created)];
+        self.txn(TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() }).await.map(drop)
+    }
+
+    fn answer(&self, value: Claimed) -> Answer<Claimed> {
+        Answer { value, counted_from: self.clock.now() }
+    }
+}
+
+fn micros_of(ttl: Duration) -> u64 {
+    crate::clock::micros(ttl)
+}

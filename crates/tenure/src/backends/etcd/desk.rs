@@ -1,0 +1,343 @@
+//! What one client knows of its claims, and the steps that all operations share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::ear::Ear;
+use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, only};
+use super::error::odd;
+use super::lease::{Lease, Leases};
+use super::road::Road;
+use super::url::Settings;
+use super::wire::{
+    Answered as _, BY_CREATION, Compare, DESCENDING, DeleteRequest, PutRequest, RangeRequest, RangeResponse, Request,
+    RequestOp, TxnRequest, TxnResponse,
+};
+use crate::backend::{Event, Standing};
+use crate::clock::{Clock, Moment};
+use crate::error::{Loss, Result};
+use crate::machine::Grant;
+use crate::name::Name;
+use crate::owner::ClaimId;
+use crate::token::Token;
+
+/// How often an operation is begun anew because a queue changed under it.
+pub(super) const TRIES_MAX: usize = 16;
+
+pub(super) struct Desk {
+    pub(super) road: Road,
+    pub(super) keys: Keys,
+    pub(super) leases: Leases,
+    pub(super) ear: Ear,
+    pub(super) clock: Arc<dyn Clock>,
+    claims: Mutex<HashMap<ClaimId, Known>>,
+}
+
+/// A claim of this client.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) name: Name,
+    pub(super) key: Vec<u8>,
+    pub(super) lease: Arc<Lease>,
+    /// The revision that made the key; zero until that is known.
+    pub(super) created: i64,
+    pub(super) number: u64,
+    pub(super) holds: bool,
+    /// When it was last asked for.
+    pub(super) asked: Moment,
+    pub(super) ttl: Duration,
+}
+
+impl Desk {
+    pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            keys: Keys::new(settings.prefix.clone()),
+            road: Road::new(settings),
+            leases: Leases::new(clock.clone()),
+            ear: Ear::default(),
+            clock,
+            claims: Mutex::default(),
+        }
+    }
+
+    /// Now, as people and other machines read it.
+    pub(super) fn wall(&self) -> Moment {
+        Moment(self.clock.wall_micros())
+    }
+
+    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Known>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn known(&self, name: &Name, id: ClaimId) -> Option<Known> {
+        self.claims().get(&id).filter(|known| known.name == *name).cloned()
+    }
+
+    pub(super) fn remember(&self, id: ClaimId, known: Known) {
+        self.claims().insert(id, known);
+    }
+
+    /// Changes what is known of a claim, if it still is.
+    pub(super) fn update(&self, id: ClaimId, change: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.claims().get_mut(&id) {
+            change(known);
+        }
+    }
+
+    /// A claim holds. True if that is news.
+    pub(super) fn takes_hold(&self, id: ClaimId) -> bool {
+        self.claims().get_mut(&id).is_some_and(|known| !std::mem::replace(&mut known.holds, true))
+    }
+
+    pub(super) fn forget(&self, id: ClaimId) -> Option<Known> {
+        let known = self.claims().remove(&id);
+        self.ear.forget(id);
+        known
+    }
+
+    /// The claims that live by a lease.
+    pub(super) fn living_by(&self, lease: i64) -> Vec<(ClaimId, Known)> {
+        let claims = self.claims();
+        claims.iter().filter(|(_, known)| known.lease.id == lease).map(|(id, known)| (*id, known.clone())).collect()
+    }
+
+    /// etcd no longer has a lease: what lived by it has ended.
+    pub(super) fn lose(&self, lease: &Lease) {
+        if lease.lose() {
+            for (id, known) in self.living_by(lease.id) {
+                self.ended(id, known.number, Loss::Gone);
+            }
+        }
+    }
+
+    fn ended(&self, id: ClaimId, number: u64, loss: Loss) {
+        if self.forget(id).is_some() {
+            self.ear.tell(Event::Ended { id, number, loss });
+        }
+    }
+
+    /// Somebody broke a claim; it may be one of ours.
+    pub(super) fn broken(&self, id: ClaimId, note: &Note) {
+        let ours = self.claims().get(&id).is_some_and(|known| known.number == note.number);
+        if ours {
+            let loss = Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() };
+            self.ended(id, note.number, loss);
+        }
+    }
+
+    /// Runs a transaction.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves its outcome unknown.
+    pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse> {
+        Ok(self.road.ask(|link| { let request = request.clone(); async move { link.txn(request).await } }).await?)
+    }
+
+    /// Reads. Another member is asked if one fails: nothing is changed by it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
+        let ask = || self.road.ask(|link| { let request = request.clone(); async move { link.range(request).await } });
+        match ask().await {
+            Err(super::road::Failure::Told(status)) if super::error::is_of_the_member(&status) => Ok(ask().await?),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// The whole queue of a name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn line(&self, name: &Name) -> Result<Line> {
+        let under = self.keys.under(name);
+        let found = self.range(all(&under)).await?;
+        let revision = found.header().revision;
+        Ok(Line::of(&under, found.kvs, false, revision))
+    }
+
+    /// A claim's own key and the front of its queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn look(&self, name: &Name, key: &[u8]) -> Result<(Option<Entry>, Line)> {
+        let under = self.keys.under(name);
+        let success = vec![Request::Range(only(key)).into(), Request::Range(head(&under)).into()];
+        let found = self.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
+        own_and_line(&under, found)
+    }
+
+    /// How a claim stands whose key is there; watches for its turn if it waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing in etcd.
+    pub(super) async fn standing(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Standing> {
+        let part = own.part(id).ok_or_else(odd)?;
+        let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
+        if let Some(standing) = line.queue(self.wall()).standing(id, self.wall()) {
+            match &standing.state {
+                Ok(_) => self.ear.forget(id),
+                Err(_) => self.watch(name, id, line.target(own, id), line.revision),
+            }
+            return Ok(standing);
+        }
+        // Too far back to be read with the others: it is the turn of the one before it first.
+        let under = self.keys.under(name);
+        let before = RangeRequest {
+            max_create_revision: own.created.saturating_sub(1),
+            sort_order: DESCENDING,
+            limit: 1,
+            keys_only: true,
+            ..all(&under)
+        };
+        debug_assert_eq!(before.sort_target, BY_CREATION);
+        let before = self.range(before).await?;
+        let target = before.kvs.into_iter().next().map_or(Target::Everything, |kv| Target::Key(kv.key));
+        self.watch(name, id, target, line.revision);
+        let place = line.queue(self.wall()).place_at_the_end(self.wall());
+        Ok(Standing { number, ttl, state: Err(place) })
+    }
+
+    fn watch(&self, name: &Name, id: ClaimId, target: Target, revision: i64) {
+        // One that was given up meanwhile must not be watched for ever.
+        if self.claims().contains_key(&id) {
+            self.ear.watch(id, target, &self.keys.under(name), revision);
+        }
+    }
+
+    /// Something changed before a claim that waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the claim is looked at again by its next renewal.
+    pub(super) async fn look_again(&self, id: ClaimId) {
+        self.ear.looks(id);
+        let Some(known) = self.claims().get(&id).filter(|known| !known.holds).cloned() else { return };
+        if let Err(error) = self.turn(id, &known).await {
+            tracing::debug!(%error, name = %known.name, "a claim that waits could not be looked at");
+        }
+    }
+
+    /// Looks whether it is a claim's turn, and tells it.
+    async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
+        for _ in 0..TRIES_MAX {
+            let (own, line) = self.look(&known.name, &known.key).await?;
+            let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
+                // Its own lease has ended, or it was broken, which is told apart.
+                let loss = match self.note(id, Some(known.number)).await? {
+                    Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
+                    None => Loss::Gone,
+                };
+                self.ended(id, known.number, loss);
+                return Ok(());
+            };
+            if let Some(outer) = line.outer_of(&own, id, self.wall()) {
+                let Some(part) = own.part(id).cloned() else { return Ok(()) };
+                let Some(grant) = self.join(&known.name, outer, part, Some(&own), &line).await? else { continue };
+                self.granted(id, grant, known.number);
+                return Ok(());
+            }
+            let standing = self.standing(&known.name, id, &own, &line).await?;
+            if let Ok(grant) = standing.state
+                && self.takes_hold(id)
+            {
+                self.granted(id, grant, known.number);
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn granted(&self, id: ClaimId, grant: Grant, number: u64) {
+        self.ear.tell(Event::Granted { id, grant, number });
+    }
+
+    /// Adds a claim to the key that holds for its owner, and takes its own key away. None if one of them changed meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: the claim is found again by its id.
+    pub(super) async fn join(
+        &self,
+        name: &Name,
+        outer: &Entry,
+        mut part: Part,
+        own: Option<&Entry>,
+        line: &Line,
+    ) -> Result<Option<Grant>> {
+        let id = part.id;
+        let mut value = outer.value.clone().ok_or_else(odd)?;
+        // It keeps the number it has; one that comes now counts as appended after all that was seen.
+        let number = own.map_or_else(|| super::entry::revision(line.revision).saturating_add(1), |own| own.number_of(&part));
+        part.number = Some(number);
+        let (since, ttl) = (part.since, Duration::from_micros(part.ttl));
+        let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
+        value.claims.push(part);
+        let mut compare = vec![Compare::modified(&outer.key, outer.modified)];
+        let mut success = vec![put_again(&outer.key, value.encode())];
+        if let Some(own) = own {
+            compare.push(Compare::created(&own.key, own.created));
+            success.push(delete(&own.key));
+        }
+        if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
+            return Ok(None);
+        }
+        let lease = self.leases.of_key(outer.lease, Duration::from_micros(lived));
+        self.ear.forget(id);
+        self.remember(
+            id,
+            Known {
+                name: name.clone(),
+                key: outer.key.clone(),
+                lease,
+                created: outer.created,
+                number,
+                holds: true,
+                asked: self.clock.now(),
+                ttl,
+            },
+        );
+        let token = Token(super::entry::revision(outer.created));
+        Ok(Some(Grant { token, block_end: token, at: since }))
+    }
+
+    /// What remains of a claim that was broken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn note(&self, id: ClaimId, number: Option<u64>) -> Result<Option<Note>> {
+        let found = self.range(only(&self.keys.note(id))).await?;
+        let note = found.kvs.first().and_then(|kv| serde_json::from_slice::<Note>(&kv.value).ok());
+        Ok(note.filter(|note| number.is_none_or(|number| number == note.number)))
+    }
+}
+
+/// The own key and the line of a transaction that read both, in this order.
+pub(super) fn own_and_line(under: &[u8], found: TxnResponse) -> Result<(Option<Entry>, Line)> {
+    let revision = found.header().revision;
+    let mut ranges = found.into_ranges();
+    let (own, front) = (ranges.next().ok_or_else(odd)?, ranges.next().ok_or_else(odd)?);
+    let own = own.kvs.into_iter().next().map(Entry::of);
+    Ok((own, Line::of(under, front.kvs, front.more, revision)))
+}
+
+pub(super) fn put(key: &[u8], value: Vec<u8>, lease: i64) -> RequestOp {
+    Request::Put(PutRequest { key: key.to_vec(), value, lease, ignore_lease: false }).into()
+}
+
+/// Puts another value, and leaves the lease as it is.
+pub(super) fn put_again(key: &[u8], value: Vec<u8>) -> RequestOp {
+    Request::Put(PutRequest { key: key.to_vec(), value, lease: 0, ignore_lease: true }).into()
+}
+
+pub(super) fn delete(key: &[u8]) -> RequestOp {
+    Request::Delete(DeleteRequest { key: key.to_vec() }).into()
+}
+

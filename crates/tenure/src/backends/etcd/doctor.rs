@@ -1,0 +1,200 @@
+//! What makes locks unsafe or slow in this etcd.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::desk::Desk;
+use super::link::Link;
+use super::wire::{MembersResponse, StatusResponse};
+use crate::clock::Clock;
+use crate::doctor::Checkup;
+use crate::error::Result;
+
+/// How many round trips are measured; the middle one is told.
+const PINGS: usize = 11;
+/// A disk that takes longer than this is too slow for etcd.
+const SLOW: Duration = Duration::from_millis(50);
+/// What etcd takes by default.
+const QUOTA: i64 = 2 << 30;
+const MEBI: i64 = 1 << 20;
+
+pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
+    let mut checkup = Checkup::default();
+    let link = desk.road.link().await?;
+    let members = members(desk, &mut checkup).await;
+    quorum(&link, &members, &mut checkup).await;
+    for (address, status) in &members {
+        if let Ok(status) = status {
+            version(address, status, &mut checkup);
+            space(address, status, &mut checkup);
+        }
+    }
+    alarms(&link, &mut checkup).await;
+    times(desk, clock, &mut checkup).await?;
+    floor(desk, &mut checkup).await;
+    Ok(checkup)
+}
+
+/// Every member the URL names, asked by itself.
+async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result::Result<StatusResponse, String>)> {
+    let settings = &desk.road.settings;
+    let probe = desk.keys.notes();
+    let asked = settings.members.iter().map(|member| async {
+        let status = async { Link::open(member, settings.login.as_ref(), probe.clone()).await?.status().await };
+        (member.address.clone(), status.await.map_err(|status| status.message().to_owned()))
+    });
+    let members = join_all(asked).await;
+    for (address, status) in &members {
+        match status {
+            Ok(status) => {
+                let leads = status.header.is_some_and(|header| header.member_id == status.leader);
+                let role = if status.is_learner {
+                    "learner"
+                } else if leads {
+                    "leader"
+                } else {
+                    "follower"
+                };
+                checkup.fact(format!("member {address}"), format!("{role}, etcd {}, term {}", status.version, status.raft_term));
+            }
+            Err(error) => checkup.problem(
+                format!("the member {address} does not answer: {error}"),
+                "with too few members nothing can be locked or renewed",
+                "look at its log; correct the URL if it has moved",
+            ),
+        }
+    }
+    members
+}
+
+async fn quorum(
+    link: &Link,
+    asked: &[(String, std::result::Result<StatusResponse, String>)],
+    checkup: &mut Checkup,
+) {
+    let Ok(MembersResponse { members, .. }) = link.members().await else {
+        checkup.fact("members", "not told (the user may not ask)");
+        return;
+    };
+    let voters = members.iter().filter(|member| !member.is_learner).count();
+    checkup.fact("members", format!("{voters} with a vote, {} needed", voters / 2 + 1));
+    if voters == 1 {
+        checkup.advice(
+            "the cluster has one member",
+            "while it is down nothing can be locked, and a disk that is lost takes all locks with it",
+            "run three or five members",
+        );
+    }
+    if asked.len() < voters {
+        checkup.advice(
+            format!("the URL names {} of {voters} members", asked.len()),
+            "should those fail, the others are not asked",
+            format!("name them all: {}", members.iter().flat_map(|member| &member.client_urls).map(|url| url.as_str()).collect::<Vec<_>>().join(", ")),
+        );
+    }
+}
+
+/// What goes before `-rc.1` and the like.
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let mut numbers = version.split(['-', '+']).next()?.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn version(address: &str, status: &StatusResponse, checkup: &mut Checkup) {
+    let Some(version) = numbers(&status.version) else { return };
+    if version < (3, 4, 0) {
+        checkup.problem(
+            format!("{address} runs etcd {}", status.version),
+            "tenure needs 3.4: watches whose numbers the client chooses",
+            "upgrade etcd",
+        );
+    } else if version < (3, 4, 31) || ((3, 5, 0)..(3, 5, 13)).contains(&version) {
+        checkup.problem(
+            format!("{address} runs etcd {}, which revokes leases that are renewed when the leader's disk stands still (etcd#15247)", status.version),
+            "a lock can be lost though its holder renews it: the holder is told, and its token is refused, but work is interrupted",
+            "upgrade to 3.4.31, 3.5.13 or later",
+        );
+    }
+}
+
+fn space(address: &str, status: &StatusResponse, checkup: &mut Checkup) {
+    checkup.fact(format!("database of {address}"), format!("{} MiB", status.db_size / MEBI));
+    if status.db_size > QUOTA * 8 / 10 {
+        checkup.advice(
+            format!("the database of {address} has {} MiB", status.db_size / MEBI),
+            "at its quota (2 GiB unless --quota-backend-bytes says otherwise) etcd takes no more writes: nothing can be locked",
+            "compact and defragment it; switch on --auto-compaction-retention",
+        );
+    }
+    for error in &status.errors {
+        checkup.problem(
+            format!("{address} tells of an error: {error}"),
+            "locks may be refused or lost",
+            "etcdctl endpoint status; etcdctl alarm list",
+        );
+    }
+}
+
+async fn alarms(link: &Link, checkup: &mut Checkup) {
+    let Ok(told) = link.alarms().await else { return };
+    for alarm in told.alarms {
+        let (what, fix) = match alarm.kind {
+            1 => ("has no space left", "etcdctl compact, etcdctl defrag, then etcdctl alarm disarm"),
+            2 => ("has corrupt data", "replace the member, then etcdctl alarm disarm"),
+            _ => ("raised an alarm", "etcdctl alarm list"),
+        };
+        checkup.problem(format!("the member {:x} {what}", alarm.member), "etcd refuses to write: nothing can be locked", fix);
+    }
+}
+
+async fn times(desk: &Desk, clock: &dyn Clock, checkup: &mut Checkup) -> Result<()> {
+    let link = desk.road.link().await?;
+    let mut reads = Vec::new();
+    for _ in 0..PINGS {
+        let begun = clock.now();
+        desk.road.judged(&link, link.look().await)?;
+        reads.push(clock.now().since(begun));
+    }
+    reads.sort_unstable();
+    let middle = reads.get(PINGS / 2).copied().unwrap_or_default();
+    checkup.fact("round trip", format!("{:.2} ms (the middle of {PINGS} linearizable reads)", middle.as_secs_f64() * 1e3));
+    if middle > SLOW {
+        checkup.advice(
+            format!("a read takes {:.0} ms", middle.as_secs_f64() * 1e3),
+            "every acquire and release takes a write, which is slower still",
+            "look at disk (wal_fsync_duration) and network between the members",
+        );
+    }
+    Ok(())
+}
+
+/// The shortest lease this etcd keeps.
+async fn floor(desk: &Desk, checkup: &mut Checkup) {
+    let Ok(granted) = desk.road.ask(|link| async move { link.grant(1).await }).await else { return };
+    let id = granted.id;
+    let _ = desk.road.ask(|link| async move { link.revoke(id).await }).await;
+    checkup.fact("shortest ttl", format!("{} s (1.5 times the election timeout, in whole seconds)", granted.ttl));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(version_told: &str) -> usize {
+        let mut checkup = Checkup::default();
+        let status = StatusResponse { version: version_told.to_owned(), ..StatusResponse::default() };
+        version("a:2379", &status, &mut checkup);
+        checkup.findings.len()
+    }
+
+    #[test]
+    fn versions_that_lose_leases_are_named() {
+        for bad in ["3.3.27", "3.4.23", "3.4.30", "3.5.0", "3.5.12"] {
+            assert_eq!(findings(bad), 1, "{bad}");
+        }
+        for good in ["3.4.31", "3.5.13", "3.6.0", "3.6.0-rc.1", "odd"] {
+            assert_eq!(findings(good), 0, "{good}");
+        }
+    }
+}

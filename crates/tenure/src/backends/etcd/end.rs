@@ -1,0 +1,147 @@
+//! Ending claims: releasing one's own, breaking those of others.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::{Desk, Known, TRIES_MAX, delete, put, put_again};
+use super::entry::{Entry, Note, only};
+use super::error::odd;
+use super::wire::{Compare, Request, TxnRequest};
+use crate::backend::Released;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+
+/// For how long a note of a break stays at least.
+const NOTE_MIN: Duration = Duration::from_secs(10);
+
+impl Desk {
+    /// Ends a claim, waiting or holding; with `number`, only if it has that number.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
+    pub(super) async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
+        let known = self.known(name, id).filter(|known| known.created == 0 || number.is_none_or(|n| n == known.number));
+        let released = match known {
+            Some(known) => self.release_known(name, id, number, known).await?,
+            None => self.release_found(name, id, number).await?,
+        };
+        // One with another number is another claim, and goes on.
+        let own = self.known(name, id).is_some_and(|known| number.is_none_or(|number| number == known.number));
+        if own {
+            self.forget(id);
+        }
+        Ok(released)
+    }
+
+    /// By its key and the revision that made it, as long as nobody has joined it: one round trip.
+    async fn release_known(&self, name: &Name, id: ClaimId, number: Option<u64>, known: Known) -> Result<Released> {
+        let mut compare = vec![Compare::unchanged(&known.key)];
+        if known.created != 0 {
+            compare.push(Compare::created(&known.key, known.created));
+        } else if let Some(number) = number {
+            compare.push(Compare::created(&known.key, i64::try_from(number).unwrap_or(i64::MAX)));
+        }
+        let failure = vec![Request::Range(only(&known.key)).into()];
+        let found = self.txn(TxnRequest { compare, success: vec![delete(&known.key)], failure }).await?;
+        if found.succeeded {
+            // Its lease has nothing else to keep alive: the next claim may have it.
+            self.forget(id);
+            self.leases.give_back(known.lease);
+            return Ok(Released::Yes);
+        }
+        let own = found.into_ranges().next().ok_or_else(odd)?.kvs.into_iter().next().map(Entry::of);
+        match own {
+            Some(own) if own.part(id).is_some() => self.remove(name, id, number, own).await,
+            _ => self.not_there(id, number).await,
+        }
+    }
+
+    async fn release_found(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
+        match self.line(name).await?.find(id) {
+            Some(found) => self.remove(name, id, number, found.clone()).await,
+            None => self.not_there(id, number).await,
+        }
+    }
+
+    /// Takes one claim out of a key, and the key away with its last one.
+    async fn remove(&self, name: &Name, id: ClaimId, number: Option<u64>, mut found: Entry) -> Result<Released> {
+        for _ in 0..TRIES_MAX {
+            let Some(part) = found.part(id) else { return self.not_there(id, number).await };
+            if number.is_some_and(|number| number != found.number_of(part)) {
+                return Ok(Released::NotFound);
+            }
+            let mut value = found.value.clone().ok_or_else(odd)?;
+            value.claims.retain(|part| part.id != id);
+            let change =
+                if value.claims.is_empty() { delete(&found.key) } else { put_again(&found.key, value.encode()) };
+            let compare = vec![Compare::modified(&found.key, found.modified)];
+            if self.txn(TxnRequest { compare, success: vec![change], failure: Vec::new() }).await?.succeeded {
+                return Ok(Released::Yes);
+            }
+            match self.line(name).await?.find(id) {
+                Some(now) => found = now.clone(),
+                None => return self.not_there(id, number).await,
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the claim changes faster than it can be ended"))
+    }
+
+    async fn not_there(&self, id: ClaimId, number: Option<u64>) -> Result<Released> {
+        let note = self.note(id, number).await?;
+        Ok(note.map_or(Released::NotFound, |note| Released::Broken { by: note.by, reason: note.reason }))
+    }
+
+    /// Ends all holders' claims, or one owner's; how many.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: look again.
+    pub(super) async fn break_holders(
+        &self,
+        name: &Name,
+        owner: Option<&Owner>,
+        by: &Arc<str>,
+        reason: &Arc<str>,
+    ) -> Result<usize> {
+        let mut meant: Option<HashSet<i64>> = None;
+        let mut ended = 0;
+        for _ in 0..TRIES_MAX {
+            let line = self.line(name).await?;
+            let queue = line.queue(self.wall());
+            let holding = queue.holders().filter(|held| owner.is_none_or(|owner| *owner == held.owner));
+            let holding: Vec<&Entry> = holding.filter_map(|held| line.holding(held)).collect();
+            // Those who come to hold by this very break are not meant.
+            let meant = meant.get_or_insert_with(|| holding.iter().map(|entry| entry.created).collect());
+            let mut left: Vec<&Entry> = holding.into_iter().filter(|entry| meant.contains(&entry.created)).collect();
+            left.dedup_by_key(|entry| entry.created);
+            if left.is_empty() {
+                return Ok(ended);
+            }
+            for entry in left {
+                ended += self.evict(entry, by, reason).await?;
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the holders change faster than they can be broken"))
+    }
+
+    /// Takes a key away, and leaves a note for each of its claims; how many, none if it changed meanwhile.
+    async fn evict(&self, entry: &Entry, by: &Arc<str>, reason: &Arc<str>) -> Result<usize> {
+        let mut success = vec![delete(&entry.key)];
+        if let Some(value) = &entry.value {
+            // Its holder asks again within a ttl, or is dead.
+            let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
+            let lease = self.leases.own(&self.road, Duration::from_micros(lived).max(NOTE_MIN)).await?;
+            for part in &value.claims {
+                let note = Note { by: by.clone(), reason: reason.clone(), number: entry.number_of(part) };
+                let note = serde_json::to_vec(&note).map_err(|error| odd().because(error))?;
+                success.push(put(&self.keys.note(part.id), note, lease.id));
+            }
+        }
+        let compare = vec![Compare::modified(&entry.key, entry.modified)];
+        let done = self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?;
+        Ok(if done.succeeded { entry.value.as_ref().map_or(1, |value| value.claims.len()) } else { 0 })
+    }
+}

@@ -1,0 +1,77 @@
+//! What etcd's refusals mean to a user.
+
+use tonic::{Code, Status};
+
+use crate::error::{Certainty, Error, ErrorKind};
+
+/// Whether the lease that a request names is gone.
+pub(super) fn is_missing_lease(status: &Status) -> bool {
+    status.code() == Code::NotFound && status.message().contains("lease not found")
+}
+
+/// Whether the login has run out, and a new one may be taken.
+pub(super) fn is_stale_login(status: &Status) -> bool {
+    let told = status.message();
+    (status.code() == Code::Unauthenticated && told.contains("invalid auth token"))
+        || told.contains("revision of auth store is old")
+}
+
+/// Whether another member may answer where this one did not.
+pub(super) fn is_of_the_member(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal)
+}
+
+/// Translates a refusal, or that there was no answer.
+pub(super) fn translate(status: &Status) -> Error {
+    let told = status.message();
+    let (kind, message, certainty) = match status.code() {
+        Code::Unauthenticated => (ErrorKind::Denied, "etcd refused the user or password", Certainty::NotApplied),
+        Code::PermissionDenied => {
+            (ErrorKind::Denied, "the user lacks a right (docs/backends/etcd.md)", Certainty::NotApplied)
+        }
+        Code::InvalidArgument if told.contains("user name is empty") => {
+            (ErrorKind::Denied, "etcd wants a login: write etcd://USER:PASSWORD@HOST", Certainty::NotApplied)
+        }
+        Code::InvalidArgument if told.contains("authentication failed") => {
+            (ErrorKind::Denied, "etcd refused the user or password", Certainty::NotApplied)
+        }
+        Code::FailedPrecondition if told.contains("authentication is not enabled") => {
+            (ErrorKind::Denied, "etcd takes no logins: leave USER:PASSWORD@ out", Certainty::NotApplied)
+        }
+        Code::ResourceExhausted if told.contains("space") => {
+            (ErrorKind::Store, "etcd has no space left: compact, defragment and disarm its alarm", Certainty::NotApplied)
+        }
+        Code::ResourceExhausted => (ErrorKind::Unavailable, "etcd has too much to do", Certainty::NotApplied),
+        Code::Unavailable if told.contains("no leader") => {
+            (ErrorKind::Unavailable, "etcd has no leader: too few members reach each other", Certainty::NotApplied)
+        }
+        code if is_of_the_member(&Status::new(code, "")) => {
+            (ErrorKind::Unavailable, "no answer from etcd", Certainty::Unknown)
+        }
+        _ => (ErrorKind::Store, "etcd refused", Certainty::Unknown),
+    };
+    Error::new(kind, message).with_certainty(certainty).because(chain(status))
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer from etcd").with_certainty(Certainty::Unknown)
+}
+
+/// An answer that does not fit its question.
+pub(super) fn odd() -> Error {
+    Error::new(ErrorKind::Store, "etcd's answer cannot be understood")
+}
+
+/// The error with its causes: its own text leaves them out.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = next.source();
+    }
+    text
+}

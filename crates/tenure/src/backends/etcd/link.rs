@@ -1,0 +1,209 @@
+//! One connection to one member.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::Stream;
+use prost::Message;
+use tokio::sync::Notify;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::url::{Login, Member};
+use super::wire::{
+    AlarmResponse, Answered, AuthenticateRequest, AuthenticateResponse, Header, KeepAliveResponse, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseId, LeaseRevokeResponse, MembersResponse, Nothing, RangeRequest, RangeResponse,
+    StatusResponse, TimeToLiveRequest, TimeToLiveResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+};
+
+/// How long a member may take to answer. It is then left for another one.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// How long connecting may take.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// A queue of ten thousand claims, read at once, is larger than what gRPC allows by itself.
+const MESSAGE_MAX: usize = 64 << 20;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) address: String,
+    channel: Channel,
+    login: Option<MetadataValue<Ascii>>,
+    /// What the latest answer said that the whole cluster stands behind: who answered, and in which term.
+    seen: Mutex<Option<Header>>,
+    /// A key that nobody has, among those that the user may read.
+    probe: Vec<u8>,
+    left: AtomicBool,
+    leaving: Notify,
+}
+
+impl Link {
+    /// Connects and logs in, and makes sure that the member speaks for the cluster.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub(super) async fn open(member: &Member, login: Option<&Login>, probe: Vec<u8>) -> Result<Arc<Self>, Status> {
+        let connected = async {
+            let endpoint = member.endpoint.clone().connect_timeout(CONNECT_MAX);
+            let channel = endpoint.connect().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            let mut link = Self {
+                address: member.address.clone(),
+                channel,
+                login: None,
+                seen: Mutex::new(None),
+                probe,
+                left: AtomicBool::new(false),
+                leaving: Notify::new(),
+            };
+            if let Some(login) = login {
+                let request = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
+                let answer: AuthenticateResponse = link.call("/etcdserverpb.Auth/Authenticate", request).await?;
+                let token = answer.token.parse().map_err(|_| Status::internal("etcd gave a token that is none"))?;
+                link.login = Some(token);
+            }
+            link.look().await?;
+            Ok(Arc::new(link))
+        };
+        limited(CONNECT_MAX, connected).await
+    }
+
+    /// No longer used: whoever listens here must listen elsewhere.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+        self.leaving.notify_waiters();
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Resolves when the link is no longer used.
+    pub(super) async fn leaving(&self) {
+        let mut told = std::pin::pin!(self.leaving.notified());
+        told.as_mut().enable();
+        if !self.is_left() {
+            told.await;
+        }
+    }
+
+    /// The latest answer that the whole cluster stands behind.
+    pub(super) fn seen(&self) -> Option<Header> {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn see(&self, header: Header) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(header);
+    }
+
+    fn ask<Q>(&self, message: Q) -> Request<Q> {
+        let mut request = Request::new(message);
+        // A member that has no leader says so at once, instead of waiting for one.
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(login) = &self.login {
+            request.metadata_mut().insert("token", login.clone());
+        }
+        request
+    }
+
+    fn grpc(&self) -> Grpc<Channel> {
+        Grpc::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+    }
+
+    async fn call<Q, A>(&self, path: &'static str, message: Q) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = self.grpc();
+        let request = self.ask(message);
+        let answered = async move {
+            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            let codec: ProstCodec<Q, A> = ProstCodec::default();
+            Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
+        };
+        limited(ANSWER_MAX, answered).await
+    }
+
+    /// An answer that the cluster stands behind.
+    pub(super) async fn look(&self) -> Result<Header, Status> {
+        let nobodys = RangeRequest { key: self.probe.clone(), ..RangeRequest::default() };
+        self.range(nobodys).await.map(|answer| answer.header())
+    }
+
+    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", request).await?;
+        self.see(answer.header());
+        Ok(answer)
+    }
+
+    pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+        let answer: TxnResponse = self.call("/etcdserverpb.KV/Txn", request).await?;
+        self.see(answer.header());
+        Ok(answer)
+    }
+
+    pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Status> {
+        self.call("/etcdserverpb.Lease/LeaseGrant", LeaseGrantRequest { ttl: seconds, id: 0 }).await
+    }
+
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), Status> {
+        self.call::<_, LeaseRevokeResponse>("/etcdserverpb.Lease/LeaseRevoke", LeaseId { id }).await.map(drop)
+    }
+
+    /// One keep-alive: a stream of one request and one answer.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<KeepAliveResponse, Status> {
+        let mut grpc = self.grpc();
+        let request = self.ask(futures_util::stream::iter([LeaseId { id }]));
+        let answered = async move {
+            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            let codec: ProstCodec<LeaseId, KeepAliveResponse> = ProstCodec::default();
+            let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
+            let mut answers = grpc.streaming(request, path, codec).await?.into_inner();
+            answers.message().await?.ok_or_else(|| Status::unavailable("a keep-alive was not answered"))
+        };
+        limited(ANSWER_MAX, answered).await
+    }
+
+    pub(super) async fn time_to_live(&self, id: i64, keys: bool) -> Result<TimeToLiveResponse, Status> {
+        self.call("/etcdserverpb.Lease/LeaseTimeToLive", TimeToLiveRequest { id, keys }).await
+    }
+
+    pub(super) async fn status(&self) -> Result<StatusResponse, Status> {
+        self.call("/etcdserverpb.Maintenance/Status", Nothing {}).await
+    }
+
+    pub(super) async fn alarms(&self) -> Result<AlarmResponse, Status> {
+        self.call("/etcdserverpb.Maintenance/Alarm", Nothing {}).await
+    }
+
+    pub(super) async fn members(&self) -> Result<MembersResponse, Status> {
+        self.call("/etcdserverpb.Cluster/MemberList", Nothing {}).await
+    }
+
+    /// Opens a stream of watches.
+    pub(super) async fn watch(
+        &self,
+        commands: impl Stream<Item = WatchRequest> + Send + 'static,
+    ) -> Result<Streaming<WatchResponse>, Status> {
+        let mut grpc = self.grpc();
+        let request = self.ask(commands);
+        let opened = async move {
+            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
+            let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+            Ok(grpc.streaming(request, path, codec).await?.into_inner())
+        };
+        limited(ANSWER_MAX, opened).await
+    }
+}
+
+async fn limited<T>(limit: Duration, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = |_| Err(Status::deadline_exceeded("no answer in time"));
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(late)
+}

@@ -1,0 +1,278 @@
+//! Keeping claims alive: one keep-alive for each lease, and one look at each claim behind it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tonic::Status;
+
+use super::desk::{Desk, Known};
+use super::entry::{Entry, Line, head, only};
+use super::error::translate;
+use super::lease::{Kept, Lease};
+use super::link::Link;
+use super::wire::{Answered as _, Header, RangeResponse, Request, TxnRequest};
+use crate::backend::{Answer, RenewRequest, Renewed, Standing};
+use crate::clock::{Moment, micros};
+use crate::error::Result;
+use crate::machine::Grant;
+use crate::owner::ClaimId;
+use crate::token::Token;
+
+/// How many reads go into one transaction: etcd takes 128 unless told otherwise.
+const READS_MAX: usize = 64;
+
+/// One claim of a batch.
+struct Asked {
+    request: RenewRequest,
+    known: Known,
+}
+
+/// What was read of it.
+struct Read {
+    header: Header,
+    own: Option<Entry>,
+    /// The front of its queue, if it waits.
+    line: Option<Line>,
+}
+
+impl Desk {
+    /// Renews claims, waiting or holding; one answer for each, in order.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a renewal that arrives late only lengthens a live claim.
+    pub(super) async fn renew(self: &Arc<Self>, batch: Vec<RenewRequest>, fresh: bool) -> Result<Answer<Vec<Renewed>>> {
+        if batch.is_empty() {
+            return Ok(Answer { value: Vec::new(), counted_from: self.clock.now() });
+        }
+        let link = if fresh { self.road.fresh().await? } else { self.road.link().await? };
+        let mut asked = Vec::with_capacity(batch.len());
+        for request in batch {
+            let known = match self.known(&request.name, request.id) {
+                Some(known) => Some(known),
+                None => self.found(&request).await?,
+            };
+            asked.push(match known {
+                Some(known) => Ok(Asked { request, known }),
+                None => Err(request.id),
+            });
+        }
+        let counted_from = self.clock.now();
+        let claims: Vec<&Asked> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
+        let kept = self.keep_all(&link, &claims).await;
+        let reads = self.read_all(&link, &claims).await?;
+        let mut reads = reads.into_iter();
+        let mut answers = Vec::with_capacity(asked.len());
+        for asked in &asked {
+            answers.push(match asked {
+                Err(id) => self.missing(*id, None).await?,
+                Ok(asked) => match (kept.get(&asked.known.lease.id), reads.next()) {
+                    (Some(kept), Some(read)) => self.judge(asked, kept, read, counted_from).await?,
+                    _ => Renewed::Unknown("etcd's answer cannot be understood".into()),
+                },
+            });
+        }
+        self.tidy(asked.into_iter().filter_map(|asked| Some(asked.ok()?.known.lease)), counted_from);
+        Ok(Answer { value: answers, counted_from })
+    }
+
+    /// A claim that another client made.
+    async fn found(&self, request: &RenewRequest) -> Result<Option<Known>> {
+        let line = self.line(&request.name).await?;
+        let Some(entry) = line.find(request.id) else { return Ok(None) };
+        let (Some(value), Some(part)) = (&entry.value, entry.part(request.id)) else { return Ok(None) };
+        let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
+        Ok(Some(Known {
+            name: request.name.clone(),
+            key: entry.key.clone(),
+            lease: self.leases.of_key(entry.lease, Duration::from_micros(lived)),
+            created: entry.created,
+            number: entry.number_of(part),
+            holds: false,
+            asked: self.clock.now(),
+            ttl: Duration::from_micros(part.ttl),
+        }))
+    }
+
+    /// Keeps every lease of the batch alive, each once.
+    async fn keep_all(&self, link: &Link, claims: &[&Asked]) -> HashMap<i64, std::result::Result<Kept, Status>> {
+        let leases: HashMap<i64, &Arc<Lease>> =
+            claims.iter().map(|asked| (asked.known.lease.id, &asked.known.lease)).collect();
+        let kept = leases.into_iter().map(|(id, lease)| async move { (id, self.leases.send(link, lease).await) });
+        let kept: HashMap<_, _> = join_all(kept).await.into_iter().collect();
+        for answer in kept.values() {
+            if answer.is_err() {
+                // Of several failures one is enough to look for another member.
+                drop(self.road.judged(link, answer.clone()));
+            }
+        }
+        kept
+    }
+
+    /// Reads every claim of the batch over the link that its lease was kept alive by.
+    async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<Read>> {
+        let mut pieces: Vec<Vec<&Asked>> = vec![Vec::new()];
+        let mut reads = 0;
+        for asked in claims {
+            let more = if asked.known.holds { 1 } else { 2 };
+            if reads + more > READS_MAX {
+                pieces.push(Vec::new());
+                reads = 0;
+            }
+            reads += more;
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(asked);
+            }
+        }
+        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).map(|piece| self.read(link, piece));
+        let mut all = Vec::with_capacity(claims.len());
+        for read in join_all(pieces).await {
+            all.extend(self.road.judged(link, read)?);
+        }
+        Ok(all)
+    }
+
+    async fn read(&self, link: &Link, piece: Vec<&Asked>) -> std::result::Result<Vec<Read>, Status> {
+        let mut success = Vec::new();
+        for asked in &piece {
+            success.push(Request::Range(only(&asked.known.key)).into());
+            if !asked.known.holds {
+                success.push(Request::Range(head(&self.keys.under(&asked.known.name))).into());
+            }
+        }
+        let found = link.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
+        let header = found.header();
+        let mut ranges = found.into_ranges();
+        let mut next = || ranges.next().ok_or_else(|| Status::internal("an answer is missing"));
+        let mut reads = Vec::with_capacity(piece.len());
+        for asked in piece {
+            let own: RangeResponse = next()?;
+            let own = own.kvs.into_iter().next().map(Entry::of);
+            let line = if asked.known.holds {
+                None
+            } else {
+                let front = next()?;
+                Some(Line::of(&self.keys.under(&asked.known.name), front.kvs, front.more, header.revision))
+            };
+            reads.push(Read { header, own, line });
+        }
+        Ok(reads)
+    }
+
+    async fn judge(
+        self: &Arc<Self>,
+        asked: &Asked,
+        kept: &std::result::Result<Kept, Status>,
+        read: Read,
+        now: Moment,
+    ) -> Result<Renewed> {
+        let (id, known) = (asked.request.id, &asked.known);
+        let kept = match kept {
+            Ok(kept) => kept,
+            Err(status) => return Ok(Renewed::Unknown(translate(status).to_string().into())),
+        };
+        if kept.seconds <= 0 {
+            // The claim cannot outlive it: lost, now.
+            let gone = self.missing(id, Some(known.number)).await?;
+            self.forget(id);
+            self.lose(&known.lease);
+            return Ok(gone);
+        }
+        let own = read.own.filter(|own| known.created == 0 || own.created == known.created);
+        let Some((own, part)) = own.as_ref().and_then(|own| Some((own, own.part(id)?))) else {
+            let gone = self.missing(id, Some(known.number).filter(|number| *number != 0)).await?;
+            self.forget(id);
+            return Ok(gone);
+        };
+        if own.lease != known.lease.id {
+            // Bound to another lease meanwhile, which lives longer: that one is to be kept alive.
+            let lease = self.leases.of_key(own.lease, Duration::from_micros(part.ttl));
+            self.update(id, |known| known.lease = lease);
+            return Ok(Renewed::Unknown("the claim lives by another lease now".into()));
+        }
+        if !kept.counts(read.header) {
+            return Ok(Renewed::Unknown("the leader of etcd changed meanwhile".into()));
+        }
+        kept.count(&known.lease);
+        let number = own.number_of(part);
+        self.update(id, |known| {
+            known.asked = now;
+            known.created = own.created;
+            known.number = number;
+        });
+        let mut ttl = Duration::from_micros(part.ttl).min(known.lease.ttl);
+        let alone = own.value.as_ref().is_some_and(|value| value.claims.len() == 1);
+        if micros(asked.request.ttl) > part.ttl && alone && self.lengthen(id, own, asked.request.ttl).await? {
+            // Its new lease was made after this renewal began, so it lives at least so long from then on.
+            ttl = asked.request.ttl;
+        }
+        let state = match read.line {
+            None => {
+                let token = Token(super::entry::revision(own.created));
+                Ok(Grant { token, block_end: token, at: part.since })
+            }
+            Some(line) => self.place(asked, own, &line).await?,
+        };
+        Ok(Renewed::Stands(Standing { number, ttl, state }))
+    }
+
+    /// How a claim stands that waited when it was last looked at.
+    async fn place(
+        self: &Arc<Self>,
+        asked: &Asked,
+        own: &Entry,
+        line: &Line,
+    ) -> Result<std::result::Result<Grant, crate::backend::Place>> {
+        let id = asked.request.id;
+        let state = self.standing(&asked.known.name, id, own, line).await?.state;
+        if line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some() {
+            // Its owner holds by now: it joins what holds, and is told.
+            let desk = self.clone();
+            tokio::spawn(async move { desk.look_again(id).await });
+            return Ok(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall())));
+        }
+        if state.is_ok() {
+            self.takes_hold(id);
+        }
+        Ok(state)
+    }
+
+    /// What to say of a claim that is not there.
+    async fn missing(&self, id: ClaimId, number: Option<u64>) -> Result<Renewed> {
+        let note = self.note(id, number).await?;
+        Ok(note.map_or(Renewed::Gone, |note| Renewed::Broken { by: note.by, reason: note.reason }))
+    }
+
+    /// Ends what lives by a lease without being asked for: claims that nobody renews, and keys that landed late.
+    fn tidy(self: &Arc<Self>, leases: impl Iterator<Item = Arc<Lease>>, now: Moment) {
+        let shared: HashMap<i64, Arc<Lease>> =
+            leases.filter(|lease| lease.shared && !lease.is_gone()).map(|lease| (lease.id, lease)).collect();
+        for lease in shared.into_values() {
+            let living = self.living_by(lease.id);
+            for (id, known) in living {
+                if now.since(known.asked) >= known.ttl {
+                    let desk = self.clone();
+                    tokio::spawn(async move { desk.release(&known.name, id, None).await });
+                }
+            }
+            if lease.is_to_be_compared(now) {
+                let desk = self.clone();
+                tokio::spawn(async move { desk.compare(&lease).await });
+            }
+        }
+    }
+
+    /// Deletes the keys of a lease that are no claim of this client: what was given up before it arrived.
+    async fn compare(&self, lease: &Lease) {
+        let id = lease.id;
+        let Ok(found) = self.road.ask(|link| async move { link.time_to_live(id, true).await }).await else { return };
+        // Looked at after the keys: what is claimed meanwhile is known before it has a key.
+        let living: HashSet<Vec<u8>> = self.living_by(id).into_iter().map(|(_, known)| known.key).collect();
+        for key in found.keys.into_iter().filter(|key| !living.contains(key)) {
+            let success = vec![super::desk::delete(&key)];
+            let _ = self.txn(TxnRequest { success, ..TxnRequest::default() }).await;
+        }
+    }
+}

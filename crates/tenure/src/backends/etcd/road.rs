@@ -1,0 +1,154 @@
+//! The way to the cluster: one member at a time, another one when it fails.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::Mutex;
+use tonic::Status;
+
+use super::entry::Keys;
+use super::error::{is_of_the_member, is_stale_login, no_answer, translate};
+use super::link::Link;
+use super::url::Settings;
+use crate::error::{Certainty, Result};
+
+/// How much later than the one before it each member is tried.
+const STAGGER: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub(super) struct Road {
+    pub(super) settings: Settings,
+    /// Held while a new link is opened, so that many who need one open one.
+    current: Mutex<Option<Arc<Link>>>,
+    first: AtomicUsize,
+}
+
+impl Road {
+    pub(super) fn new(settings: Settings) -> Self {
+        // Clients spread over the members.
+        let first = AtomicUsize::new(rand::random_range(0..settings.members.len().max(1)));
+        Self { settings, current: Mutex::new(None), first }
+    }
+
+    /// The link in use, or a new one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst a connection was opened in vain.
+    pub(super) async fn link(&self) -> Result<Arc<Link>> {
+        let mut current = self.current.lock().await;
+        if let Some(link) = current.as_ref().filter(|link| !link.is_left()) {
+            return Ok(link.clone());
+        }
+        let link = self.open().await?;
+        *current = Some(link.clone());
+        Ok(link)
+    }
+
+    /// A link that is not the one in use, which may hang.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`link`](Self::link).
+    pub(super) async fn fresh(&self) -> Result<Arc<Link>> {
+        if let Some(link) = self.current.lock().await.as_ref() {
+            self.leave(link);
+        }
+        self.link().await
+    }
+
+    /// This link failed: the next one leads to another member.
+    pub(super) fn leave(&self, link: &Link) {
+        if !link.is_left() {
+            link.leave();
+            self.first.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tries all members, each a little after the one before it; the first that answers for the cluster is taken.
+    async fn open(&self) -> Result<Arc<Link>> {
+        let members = &self.settings.members;
+        let first = self.first.load(Ordering::Relaxed);
+        let mut tries: FuturesUnordered<_> = (0..members.len())
+            .filter_map(|turn| {
+                let member = members.get((first + turn) % members.len())?;
+                let probe = Keys::new(self.settings.prefix.clone()).notes();
+                let pause = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
+                Some(async move {
+                    tokio::time::sleep(pause).await;
+                    Link::open(member, self.settings.login.as_ref(), probe).await.map_err(|status| (member, status))
+                })
+            })
+            .collect();
+        let mut failures = Vec::new();
+        let mut refusal = None;
+        while let Some(tried) = tries.next().await {
+            match tried {
+                Ok(link) => return Ok(link),
+                Err((member, status)) => {
+                    failures.push(format!("{}: {}", member.address, status.message()));
+                    if !is_of_the_member(&status) {
+                        refusal = refusal.or(Some(status));
+                    }
+                }
+            }
+        }
+        let error = refusal.as_ref().map_or_else(no_answer, translate).with_certainty(Certainty::NotApplied);
+        Err(error.because(failures.join("; ")))
+    }
+
+    /// Asks once; again over another link if the login had run out, which changes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome of what was asked unknown.
+    pub(super) async fn ask<T, F>(&self, question: impl Fn(Arc<Link>) -> F) -> std::result::Result<T, Failure>
+    where
+        F: Future<Output = std::result::Result<T, Status>>,
+    {
+        let link = self.link().await.map_err(Failure::Unreachable)?;
+        match question(link.clone()).await {
+            Err(status) if is_stale_login(&status) => {
+                self.leave(&link);
+                let link = self.link().await.map_err(Failure::Unreachable)?;
+                self.judged(&link, question(link.clone()).await)
+            }
+            answer => self.judged(&link, answer),
+        }
+    }
+
+    /// Leaves the link if its member failed.
+    pub(super) fn judged<T>(
+        &self,
+        link: &Link,
+        answer: std::result::Result<T, Status>,
+    ) -> std::result::Result<T, Failure> {
+        answer.map_err(|status| {
+            if is_of_the_member(&status) || is_stale_login(&status) {
+                self.leave(link);
+            }
+            Failure::Told(status)
+        })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No member was reached: nothing was asked.
+    Unreachable(crate::Error),
+    /// A member refused, or did not answer.
+    Told(Status),
+}
+
+impl From<Failure> for crate::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unreachable(error) => error,
+            Failure::Told(status) => translate(&status),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `etcd://[USER:PASSWORD@]H1[:PORT][,H2,H3]?OPTIONS`.
+
+use std::fs;
+
+use percent_encoding::percent_decode_str;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::connect::redacted;
+use crate::error::{Error, ErrorKind, Result, Step};
+
+const PORT: u16 = 2379;
+const OPTIONS: &str = "prefix, tls, ca, cert, key";
+
+/// A parsed URL.
+#[derive(Clone)]
+pub(super) struct Settings {
+    /// Without a password, for messages.
+    pub(super) shown: String,
+    pub(super) members: Vec<Member>,
+    pub(super) login: Option<Login>,
+    /// What every key begins with.
+    pub(super) prefix: Vec<u8>,
+}
+
+/// Where one member is reached.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) address: String,
+    pub(super) endpoint: Endpoint,
+}
+
+#[derive(Clone)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: String,
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+#[derive(Default)]
+struct Files {
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+}
+
+impl Settings {
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let shown = redacted(url);
+        let invalid =
+            |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
+        let rest = url
+            .strip_prefix("etcd://")
+            .ok_or_else(|| invalid("has no host: write it as etcd://H1,H2,H3".to_owned()))?;
+        if rest.split_once('?').is_some_and(|(_, options)| options.contains('@')) {
+            return Err(invalid("has an @ after a question mark: write @ as %40 and ? as %3F".to_owned()));
+        }
+        let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+        if !path.is_empty() {
+            return Err(invalid(format!("has the path {path:?}: write ?prefix={path}/ to put it before every name")));
+        }
+        let login = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
+            None => None,
+            Some((user, password)) if user.is_empty() || password.is_empty() => {
+                return Err(invalid("has half a login: write USER:PASSWORD@".to_owned()));
+            }
+            Some((user, password)) => Some(Login { user: decoded(user), password: decoded(password) }),
+        };
+        let (mut prefix, mut tls, mut files) = (String::new(), false, Files::default());
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let value = decoded(value);
+            match name {
+                "prefix" => prefix = value,
+                "tls" if value == "true" => tls = true,
+                "tls" => return Err(invalid(format!("has tls={value}: it is true, or left out"))),
+                "ca" => files.ca = Some(value),
+                "cert" => files.cert = Some(value),
+                "key" => files.key = Some(value),
+                _ => return Err(invalid(format!("has the unknown option {name:?}: there are {OPTIONS}"))),
+            }
+        }
+        if prefix.chars().any(char::is_control) {
+            return Err(invalid("has a control character in its prefix".to_owned()));
+        }
+        let tls = files.config(tls).map_err(&invalid)?;
+        let members: Vec<Member> =
+            hosts.split(',').map(|host| Member::parse(host, tls.as_ref()).map_err(&invalid)).collect::<Result<_>>()?;
+        Ok(Self { members, login, prefix: prefix.into_bytes(), shown: shown.clone() })
+    }
+}
+
+impl Files {
+    fn config(&self, tls: bool) -> std::result::Result<Option<ClientTlsConfig>, String> {
+        if !tls {
+            let any = self.ca.is_some() || self.cert.is_some() || self.key.is_some();
+            return if any { Err("has certificates but no TLS: add tls=true".to_owned()) } else { Ok(None) };
+        }
+        let mut config = ClientTlsConfig::new();
+        config = match &self.ca {
+            Some(path) => config.ca_certificate(Certificate::from_pem(read("CA", path)?)),
+            None => config.with_native_roots(),
+        };
+        match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => {
+                config = config.identity(Identity::from_pem(read("certificate", cert)?, read("key", key)?));
+            }
+            (None, None) => {}
+            _ => return Err("has one of cert and key: a client certificate needs both".to_owned()),
+        }
+        Ok(Some(config))
+    }
+}
+
+fn read(what: &str, path: &str) -> std::result::Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("names the {what} file {path:?}, which cannot be read: {error}"))
+}
+
+impl Member {
+    fn parse(host: &str, tls: Option<&ClientTlsConfig>) -> std::result::Result<Self, String> {
+        let bad = || format!("has a bad address {host:?}: expected HOST[:PORT]");
+        let with_port = host.rsplit_once(':').filter(|(before, _)| !before.starts_with('[') || before.ends_with(']'));
+        let (name, port) = match with_port {
+            Some((name, port)) => (name, port.parse::<u16>().map_err(|_| bad())?),
+            None => (host, PORT),
+        };
+        let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@".contains(&byte));
+        let literal = name.starts_with('[') && name.ends_with(']');
+        if !plain || (name.contains(':') && !literal) {
+            return Err(bad());
+        }
+        let address = format!("{name}:{port}");
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?.tcp_nodelay(true);
+        if let Some(tls) = tls {
+            endpoint = endpoint
+                .tls_config(tls.clone())
+                .map_err(|error| format!("has certificates that cannot be used: {}", super::error::chain(&error)))?;
+        }
+        Ok(Self { address, endpoint })
+    }
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_say_where_and_as_whom() {
+        let settings = Settings::parse("etcd://me:p%40ss@a,b:1,[::1]:2,[::2]?prefix=%2Flocks%2F").unwrap();
+        let addresses: Vec<_> = settings.members.iter().map(|member| member.address.as_str()).collect();
+        assert_eq!(addresses, ["a:2379", "b:1", "[::1]:2", "[::2]:2379"]);
+        assert_eq!(settings.prefix, b"/locks/");
+        let login = settings.login.unwrap();
+        assert_eq!((login.user.as_str(), login.password.as_str()), ("me", "p@ss"));
+        assert_eq!(settings.shown, "etcd://me:***@a,b:1,[::1]:2,[::2]?prefix=%2Flocks%2F");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_without_its_password() {
+        for (url, problem) in [
+            ("etcd:a", "no host"),
+            ("etcd://u:hidden@", "bad address"),
+            ("etcd://u:hidden@a:x", "bad address"),
+            ("etcd://u:hidden@a,,b", "bad address"),
+            ("etcd://u:hidden@a/locks", "?prefix=locks/"),
+            ("etcd://u:hidden@a?layout=plain", "unknown option"),
+            ("etcd://u:hidden@a?tls=yes", "tls=yes"),
+            ("etcd://u:hidden@a?ca=/x", "no TLS"),
+            ("etcd://u:hidden@a?tls=true&ca=/no/such", "/no/such"),
+            ("etcd://u:hidden@a?tls=true&cert=/no/such", "needs both"),
+            ("etcd://u:hidden@a?prefix=%00", "control character"),
+            ("etcd://hidden@a", "half a login"),
+        ] {
+            let error = Settings::parse(url).unwrap_err();
+            let text = error.to_string();
+            assert!(error.kind() == ErrorKind::Invalid && text.contains(problem), "{url}: {text}");
+            assert!(!text.contains("u:hidden"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! TLS, logins and rights; what is said when they are wrong.
+
+use tenure::{ErrorKind, Tenure};
+use tenure_testkit::servers::Etcd;
+
+use crate::support::{LONG, connect, soon, turn, until_waiting, waiting};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_work_with_tls_a_login_and_rights_on_one_prefix_alone() {
+    let etcd = Etcd::builder().members(1).tls().login("locker", "s3cret/with@chars", "/locks/").start();
+    let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let next = waiting(&b, "x", LONG);
+    until_waiting(&a, "x", 1).await;
+    assert!(etcd.etcdctl(&["get", "--prefix", "--keys-only", "/locks/x/"]).contains("/locks/x/"));
+    assert_eq!(b.break_holders("x", None, "test").await.unwrap(), 1);
+    let loss = soon("the loss", held.lost()).await;
+    assert!(loss.to_string().contains("broken"), "{loss}");
+    turn(next).await.release().await.unwrap();
+    assert!(!a.url().contains("s3cret"), "{}", a.url());
+
+    let wrong = etcd.url().replace("s3cret", "guess");
+    let refused = soon("a refusal", Tenure::connect(&wrong)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(!refused.to_string().contains("guess"), "{refused}");
+
+    let elsewhere = etcd.url().replace("prefix=%2Flocks%2F", "prefix=%2Fother%2F");
+    let refused = soon("a refusal", Tenure::connect(&elsewhere)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(refused.to_string().contains("right"), "{refused}");
+
+    let nobody = etcd.url().replace("locker:s3cret%2Fwith%40chars@", "");
+    let refused = soon("a refusal", Tenure::connect(&nobody)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_where_none_is_wanted_is_told() {
+    let etcd = Etcd::builder().members(1).start();
+    let url = etcd.url().replace("etcd://", "etcd://me:secret@");
+    let refused = soon("a refusal", Tenure::connect(&url)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(refused.to_string().contains("no logins"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_there_is_said_with_every_address() {
+    let refused = soon("a refusal", Tenure::connect("etcd://127.0.0.1:1,127.0.0.1:2")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_tells_of_members_versions_and_what_is_missing() {
+    let etcd = Etcd::start();
+    let checkup = tenure::examine(etcd.url()).await.unwrap();
+    let facts = format!("{:?}", checkup.facts);
+    assert!(facts.contains("3 with a vote, 2 needed"), "{facts}");
+    assert!(facts.contains("leader") && facts.contains("follower") && facts.contains("shortest ttl"), "{facts}");
+    let dead = (etcd.leader() + 1) % etcd.size();
+    etcd.kill(dead);
+    let checkup = tenure::examine(etcd.url()).await.unwrap();
+    let findings = format!("{:?}", checkup.findings);
+    assert!(findings.contains(&etcd.address(dead)) && findings.contains("does not answer"), "{findings}");
+    let one = etcd.url_of([etcd.address(etcd.leader())].into_iter(), "");
+    let findings = format!("{:?}", tenure::examine(one).await.unwrap().findings);
+    assert!(findings.contains("1 of 3 members"), "{findings}");
+}

@@ -1,0 +1,56 @@
+//! A disk that stands still: etcd before 3.4.31 and 3.5.13 then revokes leases that are renewed (etcd#15247).
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tenure_testkit::servers::Etcd;
+
+use crate::support::{connect, soon, until};
+
+/// Lets the next write to disk of a process take 8 seconds.
+fn stall(pid: u32) -> Child {
+    Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"])
+        .args(["-e", "inject=fdatasync:delay_enter=8000000:when=1", "-p"])
+        .arg(pid.to_string())
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("cannot run strace: run scripts/setup")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_a_stalled_disk_costs_is_told_and_fenced() {
+    let etcd = Etcd::start();
+    let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let ttl = Duration::from_secs(3);
+    let held = a.lock("x").ttl(ttl).acquire().await.unwrap();
+    let token = held.token();
+    let mut strace = stall(etcd.pid(etcd.leader()));
+    // Writes for the disk to stand still at, and somebody who wants the name.
+    let rival = tokio::spawn(async move {
+        let guard = soon("the rival's turn", b.lock("x").ttl(ttl).acquire()).await.unwrap();
+        (guard, b)
+    });
+    let lost = held.lost();
+    tokio::pin!(lost);
+    // Either etcd keeps the lease, as it should, or it revokes it: then the holder is told, and the next token is higher.
+    let (rival, was_lost) = tokio::select! {
+        loss = &mut lost => {
+            assert!(!held.is_held(), "{loss}");
+            (soon("the rival", rival).await.unwrap(), true)
+        }
+        () = tokio::time::sleep(Duration::from_secs(14)) => {
+            assert!(held.is_held(), "neither lost nor held");
+            held.release().await.unwrap();
+            (soon("the rival", rival).await.unwrap(), false)
+        }
+    };
+    let (guard, _b) = rival;
+    assert!(guard.token() > token, "lost: {was_lost}");
+    until("strace ends", async || {
+        let _ = strace.kill();
+        strace.try_wait().unwrap().is_some()
+    })
+    .await;
+    soon("a release", guard.release()).await.unwrap();
+}
