@@ -16,14 +16,8 @@ pub(crate) enum Client {
     EtcdMutex,
 }
 
-const ALL: [Client; 6] = [
-    Client::RedisPy,
-    Client::NodeRedlock,
-    Client::Redsync,
-    Client::Redislock,
-    Client::Redisson,
-    Client::EtcdMutex,
-];
+const ALL: [Client; 6] =
+    [Client::RedisPy, Client::NodeRedlock, Client::Redsync, Client::Redislock, Client::Redisson, Client::EtcdMutex];
 
 impl Client {
     /// The word that lists it.

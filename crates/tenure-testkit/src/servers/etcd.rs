@@ -226,13 +226,19 @@ impl Etcd {
 
     /// [`url_with`](Self::url_with) by other addresses: those of proxies, or some members.
     pub fn url_of(&self, addresses: impl Iterator<Item = String>, options: &str) -> String {
-        let login = self.login.as_ref().map_or_else(String::new, |(user, password, _)| {
-            format!("{}:{}@", percent(user), percent(password))
-        });
+        let login = self
+            .login
+            .as_ref()
+            .map_or_else(String::new, |(user, password, _)| format!("{}:{}@", percent(user), percent(password)));
         let prefix = self.login.as_ref().map(|(_, _, prefix)| format!("prefix={}", percent(prefix)));
         let tls = self.authority.as_ref().map(|file| format!("tls=true&ca={}", file.display()));
-        let all: Vec<&str> =
-            prefix.as_deref().into_iter().chain(tls.as_deref()).chain([options]).filter(|all| !all.is_empty()).collect();
+        let all: Vec<&str> = prefix
+            .as_deref()
+            .into_iter()
+            .chain(tls.as_deref())
+            .chain([options])
+            .filter(|all| !all.is_empty())
+            .collect();
         let mark = if all.is_empty() { "" } else { "?" };
         format!("etcd://{login}{}{mark}{}", addresses.collect::<Vec<_>>().join(","), all.join("&"))
     }

@@ -139,10 +139,10 @@ impl Postgres {
             args.extend(["-c".into(), format!("{name}={value}").into()]);
         }
         let launch = Launch { program: "setpriv".into(), args, env: Vec::new(), log: folder.join("log") };
-        let login = builder.login.as_ref().map_or_else(
-            || ADMIN.to_owned(),
-            |(user, password)| format!("{user}:{}", percent(password)),
-        );
+        let login = builder
+            .login
+            .as_ref()
+            .map_or_else(|| ADMIN.to_owned(), |(user, password)| format!("{user}:{}", percent(password)));
         let tls = certificates.map_or_else(String::new, |certificates| {
             format!("?sslmode=verify-full&sslrootcert={}", certificates.certificate("authority").display())
         });
@@ -150,7 +150,9 @@ impl Postgres {
         let server = Self { process: Mutex::new(launch.spawn()), launch, url, directory, port };
         server.wait_until_up();
         if let Some((user, password)) = &builder.login {
-            server.psql(&format!("CREATE USER \"{user}\" PASSWORD '{password}'; GRANT CREATE ON DATABASE {DATABASE} TO \"{user}\""));
+            server.psql(&format!(
+                "CREATE USER \"{user}\" PASSWORD '{password}'; GRANT CREATE ON DATABASE {DATABASE} TO \"{user}\""
+            ));
         }
         server
     }
@@ -198,7 +200,21 @@ impl Postgres {
     fn run_psql(&self, sql: &str) -> Output {
         must_be_installed(Path::new("psql"));
         Command::new("psql")
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", ADMIN, "-d", DATABASE, "-p"])
+            .args([
+                "-X",
+                "-q",
+                "-A",
+                "-t",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-h",
+                "127.0.0.1",
+                "-U",
+                ADMIN,
+                "-d",
+                DATABASE,
+                "-p",
+            ])
             .arg(self.port().to_string())
             .args(["-c", sql])
             .env("PGCONNECT_TIMEOUT", "5")
@@ -275,9 +291,7 @@ fn is_alive(pid: i32) -> bool {
 /// The newest installation's program.
 fn bin(program: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let newest = versions.max_by_key(|version| {
-        version.file_name().to_string_lossy().parse::<u32>().unwrap_or(0)
-    });
+    let newest = versions.max_by_key(|version| version.file_name().to_string_lossy().parse::<u32>().unwrap_or(0));
     let path = newest.map_or_else(|| PathBuf::from(program), |version| version.path().join("bin").join(program));
     must_be_installed(&path);
     path

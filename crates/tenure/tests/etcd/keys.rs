@@ -73,7 +73,8 @@ async fn a_session_holds_until_its_last_process_has_released() {
     let outer = session.lock("session").ttl(Duration::from_secs(3)).acquire().await.unwrap();
     let next = waiting(&c, "session", LONG);
     until_waiting(&c, "session", 1).await;
-    let inner = b.session_as(session.owner().clone()).lock("session").ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    let inner =
+        b.session_as(session.owner().clone()).lock("session").ttl(Duration::from_secs(3)).acquire().await.unwrap();
     assert_eq!(inner.token(), outer.token());
     outer.release().await.unwrap();
     // Kept alive by the other process alone, beyond the ttl.

@@ -32,10 +32,7 @@ pub(crate) fn waiting(tenure: &Tenure, name: &str, ttl: Duration) -> tokio::task
 }
 
 pub(crate) async fn until_waiting(tenure: &Tenure, name: &str, count: usize) {
-    until("they wait", async || {
-        tenure.inspect(name).await.is_ok_and(|view| view.waiters.len() == count)
-    })
-    .await;
+    until("they wait", async || tenure.inspect(name).await.is_ok_and(|view| view.waiters.len() == count)).await;
 }
 
 /// What a task that waited was given.

@@ -146,9 +146,9 @@ impl Desk {
         line: &Line,
         appended: bool,
     ) -> Result<Settled> {
-        let elsewhere = line.find(request.id).filter(|found| {
-            own.as_ref().is_none_or(|own| own.key != found.key && found.created < own.created)
-        });
+        let elsewhere = line
+            .find(request.id)
+            .filter(|found| own.as_ref().is_none_or(|own| own.key != found.key && found.created < own.created));
         if let Some(found) = elsewhere {
             // An earlier try, of this or another process, got through under another key.
             if let Some(own) = own.as_ref().filter(|own| own.part(request.id).is_some()) {
@@ -178,7 +178,8 @@ impl Desk {
             known.number = revision(own.created);
         });
         let standing = self.standing(name, request.id, own, line).await?;
-        let counted_from = self.known(name, request.id).map_or_else(|| self.clock.now(), |known| known.lease.counted_from());
+        let counted_from =
+            self.known(name, request.id).map_or_else(|| self.clock.now(), |known| known.lease.counted_from());
         Ok(Some(Answer { value: Claimed::Stands(standing), counted_from }))
     }
 
@@ -320,11 +321,8 @@ impl Desk {
         for part in value.claims.iter_mut().filter(|part| part.id == id) {
             part.ttl = micros_of(ttl);
         }
-        let lease = if solo {
-            self.leases.shared(&self.road, ttl).await?
-        } else {
-            self.leases.own(&self.road, ttl).await?
-        };
+        let lease =
+            if solo { self.leases.shared(&self.road, ttl).await? } else { self.leases.own(&self.road, ttl).await? };
         let compare = vec![Compare::modified(&found.key, found.modified)];
         let success = vec![put(&found.key, value.encode(), lease.id)];
         let done = self.put_txn(&lease, TxnRequest { compare, success, failure: Vec::new() }).await?;

@@ -132,7 +132,13 @@ impl Desk {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse> {
-        Ok(self.road.ask(|link| { let request = request.clone(); async move { link.txn(request).await } }).await?)
+        Ok(self
+            .road
+            .ask(|link| {
+                let request = request.clone();
+                async move { link.txn(request).await }
+            })
+            .await?)
     }
 
     /// Reads. Another member is asked if one fails: nothing is changed by it.
@@ -141,7 +147,12 @@ impl Desk {
     ///
     /// Cancel safe: it changes nothing.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
-        let ask = || self.road.ask(|link| { let request = request.clone(); async move { link.range(request).await } });
+        let ask = || {
+            self.road.ask(|link| {
+                let request = request.clone();
+                async move { link.range(request).await }
+            })
+        };
         match ask().await {
             Err(super::road::Failure::Told(status)) if super::error::is_of_the_member(&status) => Ok(ask().await?),
             answer => Ok(answer?),
@@ -274,7 +285,8 @@ impl Desk {
         let id = part.id;
         let mut value = outer.value.clone().ok_or_else(odd)?;
         // It keeps the number it has; one that comes now counts as appended after all that was seen.
-        let number = own.map_or_else(|| super::entry::revision(line.revision).saturating_add(1), |own| own.number_of(&part));
+        let number =
+            own.map_or_else(|| super::entry::revision(line.revision).saturating_add(1), |own| own.number_of(&part));
         part.number = Some(number);
         let (since, ttl) = (part.since, Duration::from_micros(part.ttl));
         let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
@@ -340,4 +352,3 @@ pub(super) fn put_again(key: &[u8], value: Vec<u8>) -> RequestOp {
 pub(super) fn delete(key: &[u8]) -> RequestOp {
     Request::Delete(DeleteRequest { key: key.to_vec() }).into()
 }
-

@@ -56,7 +56,10 @@ async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result
                 } else {
                     "follower"
                 };
-                checkup.fact(format!("member {address}"), format!("{role}, etcd {}, term {}", status.version, status.raft_term));
+                checkup.fact(
+                    format!("member {address}"),
+                    format!("{role}, etcd {}, term {}", status.version, status.raft_term),
+                );
             }
             Err(error) => checkup.problem(
                 format!("the member {address} does not answer: {error}"),
@@ -68,11 +71,7 @@ async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result
     members
 }
 
-async fn quorum(
-    link: &Link,
-    asked: &[(String, std::result::Result<StatusResponse, String>)],
-    checkup: &mut Checkup,
-) {
+async fn quorum(link: &Link, asked: &[(String, std::result::Result<StatusResponse, String>)], checkup: &mut Checkup) {
     let Ok(MembersResponse { members, .. }) = link.members().await else {
         checkup.fact("members", "not told (the user may not ask)");
         return;
@@ -90,7 +89,15 @@ async fn quorum(
         checkup.advice(
             format!("the URL names {} of {voters} members", asked.len()),
             "should those fail, the others are not asked",
-            format!("name them all: {}", members.iter().flat_map(|member| &member.client_urls).map(|url| url.as_str()).collect::<Vec<_>>().join(", ")),
+            format!(
+                "name them all: {}",
+                members
+                    .iter()
+                    .flat_map(|member| &member.client_urls)
+                    .map(|url| url.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         );
     }
 }
@@ -144,7 +151,11 @@ async fn alarms(link: &Link, checkup: &mut Checkup) {
             2 => ("has corrupt data", "replace the member, then etcdctl alarm disarm"),
             _ => ("raised an alarm", "etcdctl alarm list"),
         };
-        checkup.problem(format!("the member {:x} {what}", alarm.member), "etcd refuses to write: nothing can be locked", fix);
+        checkup.problem(
+            format!("the member {:x} {what}", alarm.member),
+            "etcd refuses to write: nothing can be locked",
+            fix,
+        );
     }
 }
 
@@ -158,7 +169,8 @@ async fn times(desk: &Desk, clock: &dyn Clock, checkup: &mut Checkup) -> Result<
     }
     reads.sort_unstable();
     let middle = reads.get(PINGS / 2).copied().unwrap_or_default();
-    checkup.fact("round trip", format!("{:.2} ms (the middle of {PINGS} linearizable reads)", middle.as_secs_f64() * 1e3));
+    checkup
+        .fact("round trip", format!("{:.2} ms (the middle of {PINGS} linearizable reads)", middle.as_secs_f64() * 1e3));
     if middle > SLOW {
         checkup.advice(
             format!("a read takes {:.0} ms", middle.as_secs_f64() * 1e3),

@@ -217,10 +217,6 @@ impl Line {
         self.entries.iter().find(|entry| entry.part(id).is_some())
     }
 
-    pub(super) fn at(&self, key: &[u8]) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.key == key)
-    }
-
     /// The key that has the claim which holds this number.
     pub(super) fn holding(&self, claim: &Claim) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.part(claim.id).is_some() || foreign_id(&entry.key) == claim.id)
@@ -230,9 +226,8 @@ impl Line {
     pub(super) fn outer_of(&self, own: &Entry, id: ClaimId, now: Moment) -> Option<&Entry> {
         let (value, part) = own.value.as_ref().zip(own.part(id))?;
         let before = self.queue_before(own.created, now);
-        let outer = before
-            .holders()
-            .find(|held| held.owner == value.owner && !held.solo && held.shape.covers(part.shape))?;
+        let outer =
+            before.holders().find(|held| held.owner == value.owner && !held.solo && held.shape.covers(part.shape))?;
         self.holding(outer)
     }
 

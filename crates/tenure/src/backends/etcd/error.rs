@@ -18,7 +18,10 @@ pub(super) fn is_stale_login(status: &Status) -> bool {
 
 /// Whether another member may answer where this one did not.
 pub(super) fn is_of_the_member(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal)
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal
+    )
 }
 
 /// Translates a refusal, or that there was no answer.
@@ -38,9 +41,11 @@ pub(super) fn translate(status: &Status) -> Error {
         Code::FailedPrecondition if told.contains("authentication is not enabled") => {
             (ErrorKind::Denied, "etcd takes no logins: leave USER:PASSWORD@ out", Certainty::NotApplied)
         }
-        Code::ResourceExhausted if told.contains("space") => {
-            (ErrorKind::Store, "etcd has no space left: compact, defragment and disarm its alarm", Certainty::NotApplied)
-        }
+        Code::ResourceExhausted if told.contains("space") => (
+            ErrorKind::Store,
+            "etcd has no space left: compact, defragment and disarm its alarm",
+            Certainty::NotApplied,
+        ),
         Code::ResourceExhausted => (ErrorKind::Unavailable, "etcd has too much to do", Certainty::NotApplied),
         Code::Unavailable if told.contains("no leader") => {
             (ErrorKind::Unavailable, "etcd has no leader: too few members reach each other", Certainty::NotApplied)

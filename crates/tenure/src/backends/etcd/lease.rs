@@ -118,12 +118,7 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            shared: tokio::sync::Mutex::default(),
-            spare: Mutex::default(),
-            by_id: Mutex::default(),
-        }
+        Self { clock, shared: tokio::sync::Mutex::default(), spare: Mutex::default(), by_id: Mutex::default() }
     }
 
     /// The lease that all claims with this ttl share which nobody else can join.
@@ -218,7 +213,9 @@ impl Leases {
             let _ = road.ask(|link| async move { link.revoke(id).await }).await;
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("a ttl of {ttl:?} is too short for this etcd: it keeps leases for {least} s at least (1.5 times its election timeout)"),
+                format!(
+                    "a ttl of {ttl:?} is too short for this etcd: it keeps leases for {least} s at least (1.5 times its election timeout)"
+                ),
             ));
         }
         let lease = Lease::new(granted.id, Duration::from_secs(seconds), shared, sent);

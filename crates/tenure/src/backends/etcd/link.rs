@@ -31,7 +31,6 @@ const MESSAGE_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) address: String,
     channel: Channel,
     login: Option<MetadataValue<Ascii>>,
     /// What the latest answer said that the whole cluster stands behind: who answered, and in which term.
@@ -53,7 +52,6 @@ impl Link {
             let endpoint = member.endpoint.clone().connect_timeout(CONNECT_MAX);
             let channel = endpoint.connect().await.map_err(|error| Status::from_error(Box::new(error)))?;
             let mut link = Self {
-                address: member.address.clone(),
                 channel,
                 login: None,
                 seen: Mutex::new(None),

@@ -101,7 +101,13 @@ impl Desk {
         let mut names = BTreeSet::new();
         let mut read = 0;
         loop {
-            let page = RangeRequest { key, range_end: range_end.clone(), limit: PAGE, keys_only: true, ..RangeRequest::default() };
+            let page = RangeRequest {
+                key,
+                range_end: range_end.clone(),
+                limit: PAGE,
+                keys_only: true,
+                ..RangeRequest::default()
+            };
             let page = self.range(page).await?;
             read += page.kvs.len();
             if read > KEYS_MAX {
@@ -115,7 +121,9 @@ impl Desk {
             debug_assert!(page.header().revision > 0);
             let more = page.more;
             let found = page.kvs.into_iter().filter_map(|kv| self.keys.name_of(&kv.key, kv.lease));
-            names.extend(found.filter(|name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after)));
+            names.extend(
+                found.filter(|name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after)),
+            );
             if !more {
                 return Ok(names);
             }

@@ -122,7 +122,11 @@ impl Desk {
         if !refused && !nothing {
             state.pending += ops.len();
             let task = Task { kind, ops, reply };
-            if kind == Kind::Release { state.releases.push_back(task) } else { state.others.push_back(task) }
+            if kind == Kind::Release {
+                state.releases.push_back(task)
+            } else {
+                state.others.push_back(task)
+            }
             if fresh {
                 // An earlier call may hang.
                 state.idle.clear();

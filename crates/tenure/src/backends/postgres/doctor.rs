@@ -72,7 +72,11 @@ fn durability<'a>(setting: &impl Fn(&str) -> &'a str, checkup: &mut Checkup) {
         ("full_page_writes", "a crash of the machine may damage the tables"),
     ] {
         if setting(name) == "off" {
-            checkup.problem(format!("{name} is off"), why, format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"));
+            checkup.problem(
+                format!("{name} is off"),
+                why,
+                format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"),
+            );
         }
     }
     checkup.fact("synchronous_commit", setting("synchronous_commit"));

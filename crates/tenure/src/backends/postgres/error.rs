@@ -11,10 +11,7 @@ pub(super) fn is_collision(error: &tokio_postgres::Error) -> bool {
 
 /// Whether a pooler between us and the server mixed up prepared statements: it ran none of this.
 pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
-    matches!(
-        error.code(),
-        Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT)
-    )
+    matches!(error.code(), Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT))
 }
 
 /// Whether the tables are not there.
@@ -44,8 +41,7 @@ pub(super) fn no_answer() -> Error {
 fn translate(error: tokio_postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
         let text = error.to_string();
-        let message = if chain(&error).contains("does not allow writes")
-        {
+        let message = if chain(&error).contains("does not allow writes") {
             "no server takes writes: only a standby answers, which takes no locks"
         } else {
             "the connection to PostgreSQL failed"

@@ -36,8 +36,17 @@ const MESSAGE_MAX: usize = 7_000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message {
-    Granted { claim: ClaimId, grant: Grant, number: u64 },
-    Broken { claim: ClaimId, number: u64, by: String, reason: String },
+    Granted {
+        claim: ClaimId,
+        grant: Grant,
+        number: u64,
+    },
+    Broken {
+        claim: ClaimId,
+        number: u64,
+        by: String,
+        reason: String,
+    },
     /// To oneself: whether anything is heard.
     Hello,
 }
@@ -192,7 +201,9 @@ async fn listen(
         shared.hears.store(true, Ordering::Release);
         return Ok(Some(link));
     }
-    tracing::warn!("nothing is heard from PostgreSQL, as behind a pooler: waiters ask again and again (?listen= helps)");
+    tracing::warn!(
+        "nothing is heard from PostgreSQL, as behind a pooler: waiters ask again and again (?listen= helps)"
+    );
     shared.hears.store(false, Ordering::Release);
     Ok(None)
 }

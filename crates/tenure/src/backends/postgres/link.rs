@@ -151,7 +151,11 @@ async fn connect(settings: &Settings, config: &Config, ear: Option<Ear>, ended: 
 }
 
 /// Carries a connection until its client is dropped or the server is gone.
-fn drive<S, T>(mut connection: Connection<S, T>, ear: Option<Ear>, ended: Arc<Notify>) -> impl Future<Output = ()> + Send
+fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    ear: Option<Ear>,
+    ended: Arc<Notify>,
+) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     T: AsyncRead + AsyncWrite + Unpin + Send,

@@ -139,9 +139,8 @@ pub(super) fn queue_of(row: &Row) -> Result<Queue> {
         let value: Option<i64> = row.try_get(column).map_err(|error| damaged(&error.to_string()))?;
         Ok(value.map(|value| u64::try_from(value).unwrap_or(0)))
     };
-    let string = |column: &str| -> Result<Option<&str>> {
-        row.try_get(column).map_err(|error| damaged(&error.to_string()))
-    };
+    let string =
+        |column: &str| -> Result<Option<&str>> { row.try_get(column).map_err(|error| damaged(&error.to_string())) };
     if let Some(queue) = string("queue")? {
         let mut queue: Queue = serde_json::from_str(queue).map_err(|error| damaged(&error.to_string()))?;
         queue.prepare();

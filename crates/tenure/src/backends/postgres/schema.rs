@@ -22,7 +22,9 @@ pub(super) async fn settle(link: &Link, settings: &Settings, statements: &Statem
         Some(VERSION) => Ok(()),
         Some(newer) if newer > VERSION => Err(Error::new(
             ErrorKind::Store,
-            format!("the tables were made by a newer tenure (version {newer}, this one knows {VERSION}); upgrade tenure"),
+            format!(
+                "the tables were made by a newer tenure (version {newer}, this one knows {VERSION}); upgrade tenure"
+            ),
         )
         .with_certainty(Certainty::NotApplied)),
         _ => make(link, settings).await,
