@@ -1,7 +1,7 @@
 //! Keys: many waiters, names within names, what a session adds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure_testkit::servers::{Etcd, shared};
@@ -27,28 +27,26 @@ async fn more_waiters_than_are_read_at_once_all_get_their_turn_in_order() {
     let etcd = Etcd::builder().members(1).start();
     let a = connect(&etcd.url()).await;
     let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let tokens = Arc::new(Mutex::new(vec![held.token()]));
     let mut waits = Vec::new();
     for number in 0..300 {
-        // Of one owner each, so that each has a claim of its own in etcd.
-        let lock = a.lock("x").ttl(LONG).strict_fifo();
-        waits.push(tokio::spawn(async move { lock.acquire().await }));
+        // In strict order, so that each has a claim of its own in etcd.
+        let (lock, tokens) = (a.lock("x").ttl(LONG).strict_fifo(), tokens.clone());
+        waits.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            tokens.lock().unwrap().push(guard.token());
+            guard.release().await.unwrap();
+        }));
         if number % 50 == 49 {
             until_waiting(&a, "x", number + 1).await;
         }
     }
-    let mut last = held.token();
     held.release().await.unwrap();
-    let mut tokens = Vec::new();
     for wait in waits {
-        let guard = turn(wait).await;
-        tokens.push(guard.token());
-        soon("a release", guard.release()).await.unwrap();
+        soon("its turn", wait).await.unwrap();
     }
-    tokens.sort_unstable();
-    for token in tokens {
-        assert!(token > last);
-        last = token;
-    }
+    let tokens = tokens.lock().unwrap().clone();
+    assert!(tokens.len() == 301 && tokens.is_sorted(), "{tokens:?}");
     assert!(a.inspect("x").await.unwrap().is_free());
 }
 

@@ -1,5 +1,6 @@
 //! Leases that end, and claims that live by them.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tenure::{ErrorKind, Loss};
@@ -94,7 +95,7 @@ async fn a_claim_that_nobody_takes_ends_although_its_lease_lives_on() {
     let mut forgotten = Box::pin(forgotten.acquire());
     // Asked for, and never looked at again.
     until("it waits", async || {
-        let _ = futures_util::poll!(&mut forgotten);
+        let _ = forgotten.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         b.inspect("left/alone").await.unwrap().waiters.len() == 1
     })
     .await;

@@ -31,6 +31,8 @@ pub(super) struct Desk {
     pub(super) leases: Leases,
     pub(super) ear: Ear,
     pub(super) clock: Arc<dyn Clock>,
+    /// Where what is done in the background runs.
+    pub(super) runtime: tokio::runtime::Handle,
     claims: Mutex<HashMap<ClaimId, Known>>,
 }
 
@@ -50,6 +52,7 @@ pub(super) struct Known {
 }
 
 impl Desk {
+    /// Called on the runtime that the client lives on.
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         Self {
             keys: Keys::new(settings.prefix.clone()),
@@ -57,6 +60,7 @@ impl Desk {
             leases: Leases::new(clock.clone()),
             ear: Ear::default(),
             clock,
+            runtime: tokio::runtime::Handle::current(),
             claims: Mutex::default(),
         }
     }

@@ -1,10 +1,12 @@
 //! One stream of watches for each client: claims that wait are told when it is worth looking again, broken ones that they are.
 
 use std::collections::{HashMap, HashSet};
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tonic::Streaming;
 
 use super::desk::Desk;
@@ -128,7 +130,7 @@ pub(super) async fn hear(desk: Weak<Desk>) {
         } else {
             drop(client);
         }
-        tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+        let _ = timeout(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0), pending::<()>()).await;
         pause = (pause * 2).min(PAUSE.1);
     }
 }
@@ -151,10 +153,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 async fn follow(desk: &Weak<Desk>, link: &Link, mut stream: Streaming<WatchResponse>) {
     loop {
         let told = tokio::select! {
-            told = stream.message() => told,
+            told = timeout(LOOK_EVERY, stream.message()) => told,
             () = link.leaving() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => if desk.strong_count() == 0 { return } else { continue },
         };
+        if desk.strong_count() == 0 {
+            return;
+        }
+        let Ok(told) = told else { continue };
         let Some(desk) = desk.upgrade() else { return };
         let Ok(Some(told)) = told else {
             desk.road.leave(link);
@@ -192,8 +197,8 @@ fn take(desk: &Arc<Desk>, told: WatchResponse) -> bool {
         watches.by_claim.remove(&id);
     }
     if (told.canceled || !told.events.is_empty()) && desk.ear.due().insert(id) {
-        let desk = desk.clone();
-        tokio::spawn(async move { desk.look_again(id).await });
+        let looking = desk.clone();
+        desk.runtime.spawn(async move { looking.look_again(id).await });
     }
     true
 }

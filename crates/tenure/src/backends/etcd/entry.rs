@@ -239,7 +239,7 @@ impl Line {
         if matches!(part.shape, Shape::Permits { .. }) || before().any(same_owner) {
             return Target::Everything;
         }
-        let last_writer = || before().filter(|entry| entry.is_exclusive()).next_back();
+        let last_writer = || before().rfind(|entry| entry.is_exclusive());
         let ahead = match part.shape {
             Shape::Shared => last_writer(),
             _ => before().next_back(),

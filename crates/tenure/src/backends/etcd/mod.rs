@@ -84,9 +84,9 @@ impl EtcdBackend {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        // Begun where a runtime is: it listens as long as the client lives.
+        // It listens as long as the client lives.
         if !self.hears.swap(true, Ordering::AcqRel) {
-            tokio::spawn(ear::hear(Arc::downgrade(&self.desk)));
+            self.desk.runtime.spawn(ear::hear(Arc::downgrade(&self.desk)));
         }
         Box::pin(ask(self.desk.clone()))
     }

@@ -230,7 +230,7 @@ impl Desk {
         if line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some() {
             // Its owner holds by now: it joins what holds, and is told.
             let desk = self.clone();
-            tokio::spawn(async move { desk.look_again(id).await });
+            self.runtime.spawn(async move { desk.look_again(id).await });
             return Ok(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall())));
         }
         if state.is_ok() {
@@ -254,12 +254,12 @@ impl Desk {
             for (id, known) in living {
                 if now.since(known.asked) >= known.ttl {
                     let desk = self.clone();
-                    tokio::spawn(async move { desk.release(&known.name, id, None).await });
+                    self.runtime.spawn(async move { desk.release(&known.name, id, None).await });
                 }
             }
             if lease.is_to_be_compared(now) {
                 let desk = self.clone();
-                tokio::spawn(async move { desk.compare(&lease).await });
+                self.runtime.spawn(async move { desk.compare(&lease).await });
             }
         }
     }

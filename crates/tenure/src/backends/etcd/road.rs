@@ -1,6 +1,6 @@
 //! The way to the cluster: one member at a time, another one when it fails.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Road {
                 let probe = Keys::new(self.settings.prefix.clone()).notes();
                 let pause = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
                 Some(async move {
-                    tokio::time::sleep(pause).await;
+                    let _ = tokio::time::timeout(pause, pending::<()>()).await;
                     Link::open(member, self.settings.login.as_ref(), probe).await.map_err(|status| (member, status))
                 })
             })
