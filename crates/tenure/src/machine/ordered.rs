@@ -50,8 +50,7 @@ impl Queue {
     pub(crate) fn has_room_for(&self, request: &ClaimRequest) -> bool {
         let holders = self.holders().count();
         let nobody_waits = self.claims.len() == holders;
-        self.re_entered_by(request).is_some()
-            || (nobody_waits && fits(self, holders, &request.owner, request.shape))
+        self.re_entered_by(request).is_some() || (nobody_waits && fits(self, holders, &request.owner, request.shape))
     }
 
     /// The holding that this claim re-enters.
@@ -120,7 +119,8 @@ mod tests {
     #[test]
     fn readers_hold_together_up_to_the_first_writer() {
         let [a, b, c] = owners();
-        let claims = [(1, &a, Shape::Shared), (2, &b, Shape::Shared), (3, &c, Shape::Exclusive), (4, &a, Shape::Shared)];
+        let claims =
+            [(1, &a, Shape::Shared), (2, &b, Shape::Shared), (3, &c, Shape::Exclusive), (4, &a, Shape::Shared)];
         let found = holders(claims.map(|(number, owner, shape)| claim(number, owner, shape)).into());
         assert_eq!(found, [(1, 1), (2, 2), (4, 1)], "and whoever re-enters has its holder's token");
     }
