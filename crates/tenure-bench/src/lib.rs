@@ -17,3 +17,5 @@ pub mod raw;
 pub mod report;
 pub mod server;
 pub mod stats;
+pub mod stores;
+pub mod updates;

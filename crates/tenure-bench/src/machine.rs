@@ -13,6 +13,7 @@ pub fn about(plan: &Value, contestants: &[Contestant]) -> Value {
     let mut versions = Map::new();
     for (what, command) in [
         ("redis", "redis-server --version"),
+        ("postgres", "psql --version"),
         ("rustc", "rustc --version"),
         ("node", "node --version"),
         ("go", "go version"),

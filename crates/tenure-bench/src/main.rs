@@ -30,7 +30,7 @@ enum What {
         #[arg(long, value_delimiter = ',', value_name = "QUESTION,..")]
         only: Vec<String>,
         /// Only these peers (redsync, redislock, redisson-rlock, redisson-fair, redisson-fenced, node-redlock, redis-py, rslock,
-        /// distributed-lock), or all of a language (go, java, node, python, rust); `none` for tenure alone.
+        /// distributed-lock, pg-advisory, sqlx-advisory), or all of a language (go, java, node, python, rust); `none` for tenure alone.
         #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
         peers: Option<Vec<String>>,
         /// How often each measurement is made; 5 times if not told, with --quick once.

@@ -1,10 +1,11 @@
-//! tenure as a contestant, and the classic pair by the same Redis client.
+//! tenure as a contestant, and what it is held against: bare statements by the clients that it uses.
 
 use tenure_load::order::{Listing, Order};
 use tenure_load::{BoxError, TenureLocker, contestant};
 
 use crate::contestant::Contestant;
 use crate::limit::Classic;
+use crate::updates::{self, Updates};
 
 /// The contestants that this program has.
 pub fn listings() -> Vec<Listing> {
@@ -12,6 +13,7 @@ pub fn listings() -> Vec<Listing> {
         ("redis", "ttl_ms, else the defaults; tokio with one thread"),
         ("redlock", "ttl_ms, else the defaults; tokio with one thread"),
         ("embedded", "sqlite, ttl_ms, else the defaults; tokio with one thread"),
+        ("postgres", "ttl_ms, else the defaults; tokio with one thread"),
         ("memory", "ttl_ms, else the defaults; tokio with one thread"),
     ];
     let tenure = stores.map(|(store, settings)| Listing {
@@ -22,16 +24,15 @@ pub fn listings() -> Vec<Listing> {
         settings: settings.into(),
         renews: true,
     });
-    let classic = Contestant::classic();
-    let classic = Listing {
-        peer: classic.peer,
-        store: classic.store,
-        library: classic.library,
-        version: classic.version,
-        settings: classic.settings,
+    let limit = |limit: Contestant| Listing {
+        peer: limit.peer,
+        store: limit.store,
+        library: limit.library,
+        version: limit.version,
+        settings: limit.settings,
         renews: false,
     };
-    tenure.into_iter().chain([classic]).collect()
+    tenure.into_iter().chain([limit(Contestant::classic()), limit(updates::contestant())]).collect()
 }
 
 /// Does what an order says, and ends the process.
@@ -41,9 +42,9 @@ pub fn obey(order: String) -> ! {
 
 async fn work(order: &Order) -> Result<(), BoxError> {
     let target = order.target().ok_or("an order without a target")?;
-    if target.peer == "tenure" {
-        contestant::obey(&TenureLocker::connect(target).await?, order).await
-    } else {
-        contestant::obey(&Classic::connect(target).await?, order).await
+    match target.peer.as_str() {
+        "tenure" => contestant::obey(&TenureLocker::connect(target).await?, order).await,
+        updates::NAME => contestant::obey(&Updates::connect(target, order).await?, order).await,
+        _ => contestant::obey(&Classic::connect(target).await?, order).await,
     }
 }

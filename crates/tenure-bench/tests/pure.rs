@@ -141,7 +141,7 @@ fn a_report_is_made_from_a_small_run() {
         "| 10 | 80.0 (13.0) |",
         "redis-py over redis, hot {\"processes\":32}: no answer within 90 s: ended (round 2)",
         "a \\| b",
-        "etcd, zookeeper, postgres",
+        "etcd, zookeeper",
         "java: not there",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");

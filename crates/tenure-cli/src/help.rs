@@ -17,6 +17,7 @@ Stores (--on, or TENURE_URL):
   redis+cluster://H1,H2                          a Redis cluster
   redlock://H1,H2,H3,H4,H5[/DB]                  more than half of several Redis masters that know nothing of each
                                                  other; redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
+  postgres://USER[:PASSWORD]@HOST[:PORT]/DB      a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
   redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
   memory:                                        this process alone, for trying things out
   Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.
@@ -162,8 +163,8 @@ the peak on a store in production. A held lease takes some 350 bytes of a Redis.
 
 Your own locks are safe: its names begin with tenure-bench- and a random number, and each is released, also after \
 Ctrl-C or SIGTERM; what a process that was killed still held ends with its ttl of 10s. What stays: on Redis the key \
-tenure:last, for a day (in a cluster each name, for a minute); with redlock:// the markers of a fleet, for good; of \
-the embedded store the file.
+tenure:last, for a day (in a cluster each name, for a minute); with redlock:// the markers of a fleet, for good; in \
+PostgreSQL the tables, and free rows for a minute or so; of the embedded store the file.
 
 Examples:
   tenure bench                                         the embedded store

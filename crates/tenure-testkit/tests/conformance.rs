@@ -119,3 +119,14 @@ async fn etcd_store() -> Store {
 }
 
 tenure_testkit::conformance!(etcd, etcd_store);
+
+/// The same behind a pooler, where nothing is heard and nothing prepared.
+async fn postgres_pooled_store() -> Store {
+    let url = shared::pgbouncer().url();
+    Store::in_real_time(move || {
+        let url = url.clone();
+        async move { PostgresBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+tenure_testkit::conformance!(postgres_pooled, postgres_pooled_store);

@@ -200,6 +200,9 @@ pub struct Capabilities {
     pub queue: bool,
     /// Without a queue, a claim that would wait is told when it is worth asking again ([`Event::TryNow`]).
     pub hints: bool,
+    /// A claim that waits is told of its grant at once; without it the store is looked at again and again, and a hand-over takes up to
+    /// a second.
+    pub pushes: bool,
     /// Grants carry fencing tokens.
     pub tokens: bool,
     /// Tokens can be reserved in blocks, so that tasks of one process may hand over in memory.
@@ -227,6 +230,7 @@ impl Capabilities {
     pub const ALL: Self = Self {
         queue: true,
         hints: false,
+        pushes: true,
         tokens: true,
         blocks: true,
         shared: true,
@@ -243,6 +247,7 @@ impl Capabilities {
     #[must_use]
     pub fn without_queue(mut self) -> Self {
         self.queue = false;
+        self.pushes = false;
         self.blocks = false;
         self
     }

@@ -122,7 +122,7 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
 }
 
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3 or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, postgres://USER@HOST/DATABASE or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.
@@ -189,7 +189,7 @@ fn without_odd_ports(rest: &str) -> String {
 
 fn without_secret(option: &str) -> String {
     match option.split_once('=') {
-        Some((key, value)) if is_secret(key) || value.contains('@') => format!("{key}=***"),
+        Some((key, value)) if is_secret(key) || value.contains('@') || value.contains("%40") => format!("{key}=***"),
         _ => option.to_owned(),
     }
 }
@@ -214,6 +214,9 @@ mod tests {
             ("redis://u:p@ss/wo@rd@host", "redis://u:***@host"),
             ("postgres://h/db?password=abc@def&pwd=x", "postgres://h/db?password=***&pwd=***"),
             ("postgres://h/db?password=s3cret&x=y", "postgres://h/db?password=***&x=y"),
+            ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Asecret%40h2%2Fdb&x=y", "postgres://h/db?listen=***&x=y"),
+            ("postgres://u:secret@h/db?listen=postgres://u:secret@h2/db", "postgres://u:***@h/db?listen=***"),
+            ("postgres://h/db?listen=h2:5432", "postgres://h/db?listen=h2:5432"),
             ("redis://user@host", "redis://user@host"),
             ("redlock://u:secret@h1:1,h2:2/0?layout=plain", "redlock://u:***@h1:1,h2:2/0?layout=plain"),
             ("redlocks://:se,cret@h1,h2,h3", "redlocks://:***@h1,h2,h3"),

@@ -55,6 +55,7 @@ mod token;
 /// The code in the documents compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/backends/postgres.md")]
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 struct Documents;
 

@@ -10,6 +10,7 @@ use crate::bench::{Bench, Cell};
 use crate::contest::{Contest, lead, warmup_pairs};
 use crate::contestant::Contestant;
 use crate::server::Looker;
+use crate::stores::{self, OTHERS, Other};
 
 const NAME: &str = "hot";
 /// With how many processes commands are counted.
@@ -49,7 +50,9 @@ pub fn takes(bench: &Bench) -> Duration {
     };
     let in_rounds = |count: usize| (1..=bench.plan.rounds).map(|round| in_round(count, round)).sum::<f64>();
     let contests: f64 = processes(bench).into_iter().map(in_rounds).sum();
-    seconds(contests + in_round(COUNTED_AT, 1))
+    let others = OTHERS.iter().flat_map(|store| bench.over(store.name));
+    let others: f64 = others.map(|one| cell(&one, stores::PROCESSES)).sum();
+    seconds(contests + in_round(COUNTED_AT, 1) + others * bench.plan.rounds as f64)
 }
 
 /// See [`Question`](super::Question).
@@ -79,7 +82,19 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
         let cell = Cell { question: NAME, contestant: &contestant.peer, store: "redis", params: &params };
         bench.note(&cell, 1, outcome)?;
     }
-    Ok(())
+    OTHERS.iter().try_for_each(|store| ask_over(bench, store))
+}
+
+fn ask_over(bench: &mut Bench, store: &Other) -> Result<(), String> {
+    let (all, span) = (bench.over(store.name), span(bench));
+    let server = (store.start)();
+    let (urls, params) = (server.urls(), [(json!({ "processes": stores::PROCESSES }), bench.plan.rounds)]);
+    bench.rounds(
+        NAME,
+        &params,
+        |_, _| all.clone(),
+        |contestant, _, _| contest(contestant, &urls, stores::PROCESSES, span).hold(None),
+    )
 }
 
 fn contest<'a>(contestant: &'a Contestant, urls: &'a [String], processes: usize, seconds: f64) -> Contest<'a> {

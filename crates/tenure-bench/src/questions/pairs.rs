@@ -11,6 +11,7 @@ use crate::contestant::Contestant;
 use crate::limit;
 use crate::plan::Plan;
 use crate::server::Looker;
+use crate::stores::{self, OTHERS, Other};
 
 const NAME: &str = "pairs";
 const TASKS: [usize; 4] = [1, 16, 256, 1_024];
@@ -34,6 +35,13 @@ fn spans(plan: &Plan, contestant: &Contestant, tasks: usize) -> (f64, f64) {
     plan.choose((warmup, counted), (0.1, 0.3))
 }
 
+/// Those over another store, and its limit.
+fn over(bench: &Bench, store: &Other) -> Vec<Contestant> {
+    let mut all = bench.over(store.name);
+    all.extend(store.limit.map(|limit| limit()));
+    all
+}
+
 fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
     let mut all = bench.over("redis");
     if tasks == 1 {
@@ -52,7 +60,9 @@ pub fn takes(bench: &Bench) -> Duration {
         contestant.starts_s() + warmup + counted + 0.1
     };
     let cells = |tasks| contestants(bench, tasks).iter().map(|one| cell(one, tasks)).sum::<f64>();
-    let round = TASKS.map(cells).iter().sum::<f64>() + 2.0;
+    let others: Vec<Contestant> = OTHERS.iter().flat_map(|store| over(bench, store)).collect();
+    let others = |tasks| others.iter().map(|one| cell(one, tasks)).sum::<f64>();
+    let round = TASKS.map(cells).iter().sum::<f64>() + stores::TASKS.map(others).iter().sum::<f64>() + 2.0;
     seconds(round * bench.plan.rounds as f64)
 }
 
@@ -76,7 +86,24 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
         };
         looker.flush()?;
         outcome
-    })
+    })?;
+    OTHERS.iter().try_for_each(|store| ask_over(bench, store))
+}
+
+fn ask_over(bench: &mut Bench, store: &Other) -> Result<(), String> {
+    let who = over(bench, store);
+    let (server, plan) = ((store.start)(), bench.plan.clone());
+    let urls = server.urls();
+    let params = stores::TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));
+    bench.rounds(
+        NAME,
+        &params,
+        |_, _| who.clone(),
+        |contestant, params, _| {
+            let tasks = params["tasks"].as_u64().unwrap_or(1) as usize;
+            measure(contestant, &urls, &params["tasks"], spans(&plan, contestant, tasks), None)
+        },
+    )
 }
 
 /// Pairs of one contestant, with the rate and what a pair costs client and server.

@@ -11,6 +11,7 @@ use super::seconds;
 use crate::bench::{Bench, Cell};
 use crate::child::Child;
 use crate::contestant::Contestant;
+use crate::stores::OTHERS;
 
 const NAME: &str = "takeover";
 const TTL: Duration = Duration::from_secs(2);
@@ -22,6 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn contestants(bench: &Bench) -> Vec<Contestant> {
     let mut all = bench.over("redis");
     all.extend(bench.tenure_over("embedded"));
+    all.extend(OTHERS.iter().flat_map(|store| bench.over(store.name)));
     all
 }
 
@@ -36,6 +38,12 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let server = Redis::start();
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = format!("sqlite:{}", folder.path().join("takeover.db").display());
+    let others = OTHERS.each_ref().map(|store| (store.name, (store.start)()));
+    let urls_of = |store: &str| match store {
+        "redis" => vec![server.url().to_owned()],
+        "embedded" => vec![file.clone()],
+        _ => others.iter().find(|(name, _)| *name == store).map_or_else(Vec::new, |(_, server)| server.urls()),
+    };
     let all = contestants(bench);
     let params = json!({ "ttl_ms": TTL.as_millis() as u64 });
     let of = bench.plan.rounds * all.len();
@@ -49,9 +57,9 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
             let phase = PHASES.mul_f64(phase(round * all.len() + index));
             let done = (round - 1) * all.len() + index;
             bench.progress(NAME, done, of, &format!("{peer} over {store}, round {round}"));
-            let url = if store == "redis" { server.url() } else { &file };
+            let urls = urls_of(store);
             let name = format!("bench/{NAME}/{round}/{index}");
-            takers.push((contestant, phase, begin(contestant, url, &name, phase)));
+            takers.push((contestant, phase, begin(contestant, &urls, &name, phase)));
         }
         for (contestant, phase, taker) in takers {
             let outcome = taker.and_then(|(killed, taker)| end(killed, taker, phase));
@@ -68,8 +76,8 @@ fn phase(index: usize) -> f64 {
 }
 
 /// When the holder was killed, and who waits for the lock.
-fn begin(contestant: &Contestant, url: &str, name: &str, phase: Duration) -> Result<(u64, Child), String> {
-    let order = json!({ "urls": [url], "name": name, "ttl_ms": TTL.as_millis() as u64 });
+fn begin(contestant: &Contestant, urls: &[String], name: &str, phase: Duration) -> Result<(u64, Child), String> {
+    let order = json!({ "urls": urls, "name": name, "ttl_ms": TTL.as_millis() as u64 });
     let mut holder = contestant.start("hold", order.clone(), LIMIT)?;
     holder.expect("held")?;
     let mut taker = contestant.start("take", order, LIMIT)?;

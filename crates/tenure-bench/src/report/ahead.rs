@@ -6,9 +6,12 @@ use super::table::{Table, exact, number};
 use crate::data::{Data, Pick};
 use crate::questions::pairs::LIMIT;
 use crate::stats::Figure;
+use crate::stores::OTHERS;
+use crate::updates;
 
 /// What is compared: the question, its part, the store, the parameter that varies, a field, its name and unit, how many of the
 /// unit one is, and whether more is better.
+#[derive(Clone, Copy)]
 struct Compared {
     question: &'static str,
     part: &'static str,
@@ -19,6 +22,12 @@ struct Compared {
     unit: &'static str,
     scale: f64,
     more: bool,
+}
+
+impl Compared {
+    fn place(&self) -> (&str, &str, &str, &str) {
+        (self.question, self.part, self.store, self.vary)
+    }
 }
 
 const fn compared(
@@ -82,7 +91,11 @@ pub(super) fn text(data: &Data) -> String {
     );
     let mut table = Table::new(["what", "tenure", "ahead"]);
     let (mut compared, mut ahead) = (0, 0);
-    for what in ALL {
+    let others = OTHERS.iter().flat_map(|store| {
+        let asked = ALL.iter().filter(|what| [PAIRS, HOT, TAKEOVER].contains(&what.place()));
+        asked.map(|what| Compared { store: store.name, ..*what })
+    });
+    for what in ALL.iter().copied().chain(others) {
         let all = Pick { question: what.question, store: what.store, params: &[], part: what.part };
         for value in data.values(&all, what.vary) {
             let params = [(what.vary, value)];
@@ -103,7 +116,12 @@ pub(super) fn text(data: &Data) -> String {
                 .collect();
             ahead += better.len();
             if !better.is_empty() {
-                let place = format!("{}, {} {}: {}", what.question, exact(value), what.vary, what.what);
+                let store = if ["redis", "redlock"].contains(&what.store) {
+                    String::new()
+                } else {
+                    format!(" over {}", what.store)
+                };
+                let place = format!("{}{store}, {} {}: {}", what.question, exact(value), what.vary, what.what);
                 table.row([place, told(own.median), better.join(", ")]);
             }
         }
@@ -119,7 +137,7 @@ pub(super) fn text(data: &Data) -> String {
 /// The figures of all but tenure and the limits.
 fn peers(data: &Data, pick: &Pick<'_>, field: &str) -> Vec<(String, Figure)> {
     let names = data.contestants(pick).into_iter();
-    let peers = names.filter(|name| !["tenure", LIMIT, "classic pair"].contains(&name.as_str()));
+    let peers = names.filter(|name| !["tenure", LIMIT, "classic pair", updates::NAME].contains(&name.as_str()));
     peers
         .filter_map(|peer| Some((data.figure(pick, &peer, field)?, peer)))
         .map(|(figure, peer)| (peer, figure))

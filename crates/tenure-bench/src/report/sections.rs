@@ -1,11 +1,13 @@
 //! A section for each question: its tables and its plots.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::table::{Table, exact, median, number, scaled, spread};
 use crate::data::{Data, Pick, ratios};
 use crate::questions::pairs::LIMIT;
 use crate::stats::Figure;
+use crate::stores::OTHERS;
 
 /// All sections that there are data for.
 pub(super) fn text(data: &Data) -> String {
@@ -52,16 +54,30 @@ fn times(ratio: Option<Figure>) -> String {
 }
 
 fn pairs(data: &Data) -> String {
-    let mut text = String::new();
     let limits = data.rounds(&over("pairs", "redis", &[], ""), LIMIT, "pairs_per_s");
-    for tasks in data.values(&over("pairs", "redis", &[], ""), "tasks") {
+    let mut text = pairs_over(data, "redis", LIMIT, |_| limits.clone());
+    if !text.is_empty() {
+        text = plot("pairs", "pairs per second by tasks") + &text;
+    }
+    for store in &OTHERS {
+        let limit = store.limit.map_or_else(String::new, |limit| limit().peer);
+        text += &pairs_over(data, store.name, &limit, |pick| data.rounds(pick, &limit, "pairs_per_s"));
+    }
+    text
+}
+
+/// A table for each number of tasks.
+fn pairs_over(data: &Data, store: &str, limit: &str, limits: impl Fn(&Pick<'_>) -> BTreeMap<usize, f64>) -> String {
+    let mut text = String::new();
+    for tasks in data.values(&over("pairs", store, &[], ""), "tasks") {
         let params = [("tasks", tasks)];
-        let pick = over("pairs", "redis", &params, "");
+        let pick = over("pairs", store, &params, "");
+        let against = format!("of {}'s", if limit.is_empty() { "the limit" } else { limit });
         let mut table = Table::new([
             "contestant",
             "pairs/s",
             "tenure / this one",
-            "of redis-benchmark's",
+            &against,
             "p50 µs",
             "p99 µs",
             "client CPU µs a pair",
@@ -74,16 +90,21 @@ fn pairs(data: &Data) -> String {
                 name.clone(),
                 spread(field("pairs_per_s")),
                 times(data.ratio(&pick, ("tenure", &name), "pairs_per_s")),
-                median(Figure::of(&ratios(&own, &limits))),
+                median(Figure::of(&ratios(&own, &limits(&pick)))),
                 spread(field("p50_us")),
                 median(field("p99_us")),
                 median(field("client_us_per_pair")),
                 median(field("server_us_per_pair")),
             ]);
         }
-        titled(&mut text, &counted(tasks, "task"), &table);
+        titled(&mut text, &(counted(tasks, "task") + &beside_redis(store)), &table);
     }
-    if text.is_empty() { text } else { plot("pairs", "pairs per second by tasks") + &text }
+    text
+}
+
+/// What a title says of a store, if it is not Redis.
+fn beside_redis(store: &str) -> String {
+    if store == "redis" { String::new() } else { format!(", {store}") }
 }
 
 /// The columns of a contest for one name.
@@ -136,10 +157,20 @@ fn hot(data: &Data) -> String {
         table.row([name, median(sent)]);
     }
     titled(&mut text, "Commands, 8 processes, counted with `MONITOR` in a pass of their own", &table);
-    if text.is_empty() {
-        return text;
+    if !text.is_empty() {
+        let plots =
+            plot("hot-waits", "waits of eight processes") + &plot("hot-acquisitions", "acquisitions by processes");
+        text = plots + &text;
     }
-    plot("hot-waits", "waits of eight processes") + &plot("hot-acquisitions", "acquisitions by processes") + &text
+    for store in &OTHERS {
+        let all = over("hot", store.name, &[], "");
+        for processes in data.values(&all, "processes") {
+            let params = [("processes", processes)];
+            let title = format!("{} processes{}", exact(processes), beside_redis(store.name));
+            titled(&mut text, &title, &contest(data, &Pick { params: &params, ..all }));
+        }
+    }
+    text
 }
 
 fn crowd(data: &Data) -> String {
@@ -148,7 +179,7 @@ fn crowd(data: &Data) -> String {
 
 fn takeover(data: &Data) -> String {
     let mut table = Table::new(["contestant", "store", "ms from the kill to the next holder (ttl 2,000 ms)"]);
-    for store in ["redis", "embedded"] {
+    for store in ["redis", "embedded"].into_iter().chain(OTHERS.map(|store| store.name)) {
         let pick = over("takeover", store, &[], "");
         for name in data.contestants(&pick) {
             let after = spread(data.figure(&pick, &name, "after_ms"));

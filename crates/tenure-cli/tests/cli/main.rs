@@ -10,6 +10,7 @@ mod fleet_doctor;
 mod look;
 mod loss;
 mod nested;
+mod postgres;
 mod pty;
 mod redis;
 mod redlock;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -100,6 +100,8 @@ fn library() -> PathBuf {
 
 fn compile(folder: &Path) {
     must_be_installed(Path::new("cc"));
+    // A server may run as somebody else.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("a folder of ours");
     fs::write(folder.join("shim.c"), SHIM).expect("the source of the clock");
     let made = Command::new("cc")
         .current_dir(folder)

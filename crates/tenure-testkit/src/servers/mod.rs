@@ -1,5 +1,5 @@
 //! Real servers on loopback ports, for tests: a Redis, one with TLS, three Sentinels, a Cluster, a fleet of
-//! independent ones; and the faults they meet: a clock that is off, a proxy that plays the bad network, and a network of
+//! independent ones; a PostgreSQL, its standby, a pooler before it; and the faults they meet: a clock that is off, a proxy that plays the bad network, and a network of
 //! a test's own that really is bad.
 //!
 //! A server ends with its owner, and with the test process however that ends. A server that is not installed is
@@ -14,6 +14,7 @@ mod fleet;
 mod leftovers;
 mod own_network;
 mod packets;
+mod pgbouncer;
 mod ports;
 mod postgres;
 mod proxied;
@@ -32,6 +33,7 @@ pub use fleet::{Fleet, FleetBuilder};
 pub use leftovers::{leftovers, without_expiry};
 pub use own_network::{in_own_network, in_own_network_async};
 pub use packets::OwnNetwork;
+pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, PostgresBuilder};
 pub use proxied::ProxiedFleet;
 pub use proxy::Proxy;

@@ -12,17 +12,18 @@ use nix::unistd::{Pid, Uid, User, chown};
 use tempfile::TempDir;
 
 use super::certificates::Certificates;
+use super::clock_shift::ClockShift;
 use super::ports::Port;
 use super::scratch;
 use super::spawn::{Launch, Process, must_be_installed};
 use super::wait::{wait_for, wait_until};
 
 /// Who [`Postgres::psql`] is.
-const ADMIN: &str = "testkit";
+pub(super) const ADMIN: &str = "testkit";
 /// Who runs the server if the tests run as root: it refuses to.
 const ACCOUNT: &str = "postgres";
 /// The database there is.
-const DATABASE: &str = "postgres";
+pub(super) const DATABASE: &str = "postgres";
 
 /// What a PostgreSQL is to be like.
 #[derive(Debug, Default)]
@@ -31,6 +32,7 @@ pub struct PostgresBuilder {
     login: Option<(String, String)>,
     config: Vec<(String, String)>,
     durable: bool,
+    shifted_clock: bool,
 }
 
 impl PostgresBuilder {
@@ -52,6 +54,13 @@ impl PostgresBuilder {
     #[must_use]
     pub fn config(mut self, name: &str, value: &str) -> Self {
         self.config.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A wall clock that [`Postgres::shift_clock`] sets.
+    #[must_use]
+    pub fn shifted_clock(mut self) -> Self {
+        self.shifted_clock = true;
         self
     }
 
@@ -80,6 +89,7 @@ pub struct Postgres {
     process: Mutex<Process>,
     launch: Launch,
     url: String,
+    clock: Option<ClockShift>,
     directory: TempDir,
     port: Port,
 }
@@ -102,7 +112,7 @@ impl Postgres {
     }
 
     fn new(builder: PostgresBuilder) -> Self {
-        let (directory, port) = (scratch::directory(), Port::free());
+        let directory = scratch::directory();
         let folder = directory.path();
         let data = folder.join("data");
         let certificates = builder.tls.then(|| Certificates::make(folder));
@@ -117,28 +127,13 @@ impl Postgres {
         let method = if builder.login.is_some() { "scram-sha-256" } else { "trust" };
         hba.push_str(&format!("{kind} all all 127.0.0.1/32 {method}\nhost replication all 127.0.0.1/32 trust\n"));
         fs::write(data.join("pg_hba.conf"), hba).expect("who gets in");
-        let mut settings = vec![
-            ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
-            ("unix_socket_directories".to_owned(), String::new()),
-            ("port".to_owned(), port.number.to_string()),
-            ("client_connection_check_interval".to_owned(), "500ms".to_owned()),
-            ("fsync".to_owned(), if builder.durable { "on" } else { "off" }.to_owned()),
-            ("max_connections".to_owned(), "300".to_owned()),
-        ];
+        let mut settings = vec![("fsync", if builder.durable { "on" } else { "off" }.to_owned())];
         if let Some(certificates) = &certificates {
-            settings.push(("ssl".to_owned(), "on".to_owned()));
-            settings.push(("ssl_cert_file".to_owned(), certificates.certificate("server").display().to_string()));
-            settings.push(("ssl_key_file".to_owned(), certificates.key("server").display().to_string()));
+            settings.push(("ssl", "on".to_owned()));
+            settings.push(("ssl_cert_file", certificates.certificate("server").display().to_string()));
+            settings.push(("ssl_key_file", certificates.key("server").display().to_string()));
         }
-        settings.extend(builder.config);
-        let mut args = account_args();
-        args.push(bin("postgres").into());
-        args.push("-D".into());
-        args.push(data.into());
-        for (name, value) in &settings {
-            args.extend(["-c".into(), format!("{name}={value}").into()]);
-        }
-        let launch = Launch { program: "setpriv".into(), args, env: Vec::new(), log: folder.join("log") };
+        settings.extend(builder.config.iter().map(|(name, value)| (name.as_str(), value.clone())));
         let login = builder
             .login
             .as_ref()
@@ -146,15 +141,103 @@ impl Postgres {
         let tls = certificates.map_or_else(String::new, |certificates| {
             format!("?sslmode=verify-full&sslrootcert={}", certificates.certificate("authority").display())
         });
-        let url = format!("postgres://{login}@127.0.0.1:{}/{DATABASE}{tls}", port.number);
-        let server = Self { process: Mutex::new(launch.spawn()), launch, url, directory, port };
-        server.wait_until_up();
+        let server = Self::on(directory, &settings, builder.shifted_clock, |port| {
+            format!("postgres://{login}@127.0.0.1:{port}/{DATABASE}{tls}")
+        });
         if let Some((user, password)) = &builder.login {
             server.psql(&format!(
                 "CREATE USER \"{user}\" PASSWORD '{password}'; GRANT CREATE ON DATABASE {DATABASE} TO \"{user}\""
             ));
         }
         server
+    }
+
+    /// Starts what is in a directory.
+    fn on(
+        directory: TempDir,
+        settings: &[(&str, String)],
+        shifted_clock: bool,
+        url: impl FnOnce(u16) -> String,
+    ) -> Self {
+        let (folder, port) = (directory.path(), Port::free());
+        let clock = shifted_clock.then(|| ClockShift::make(folder));
+        give(folder);
+        let mut args = account_args();
+        args.push(bin("postgres").into());
+        args.push("-D".into());
+        args.push(folder.join("data").into());
+        let common = [
+            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("unix_socket_directories", String::new()),
+            ("port", port.number.to_string()),
+            ("client_connection_check_interval", "500ms".to_owned()),
+            ("max_connections", "300".to_owned()),
+        ];
+        for (name, value) in common.iter().chain(settings) {
+            args.extend(["-c".into(), format!("{name}={value}").into()]);
+        }
+        let env = clock.iter().flat_map(ClockShift::env).collect();
+        let launch = Launch { program: "setpriv".into(), args, env, log: folder.join("log") };
+        let url = url(port.number);
+        let server = Self { process: Mutex::new(launch.spawn()), launch, url, clock, directory, port };
+        server.wait_until_up();
+        server
+    }
+
+    /// A standby that follows this one, and that its commits wait for from now on.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let directory = scratch::directory();
+        give(directory.path());
+        let copied = as_account(&bin("pg_basebackup"))
+            .args(["-h", "127.0.0.1", "-U", ADMIN, "-R", "-c", "fast", "-X", "stream", "-p"])
+            .arg(self.port().to_string())
+            .arg("-D")
+            .arg(directory.path().join("data"))
+            .output();
+        succeeded("pg_basebackup", &copied.expect("cannot run pg_basebackup"));
+        let standby = Self::on(directory, &[("fsync", "off".to_owned())], false, |port| {
+            format!("postgres://{ADMIN}@127.0.0.1:{port}/{DATABASE}")
+        });
+        self.set("synchronous_standby_names", "*");
+        wait_until("the standby is waited for", || {
+            self.psql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
+        });
+        standby
+    }
+
+    /// Makes a standby take writes; returns when it does.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn promote(&self) {
+        assert_eq!(self.psql("SELECT pg_promote()"), "t", "{}", self.log());
+        wait_until("it takes writes", || self.psql("SHOW transaction_read_only") == "off");
+    }
+
+    /// Changes a setting of the running server; not one that its builder was given.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses it.
+    pub fn set(&self, name: &str, value: &str) {
+        self.psql(&format!("ALTER SYSTEM SET {name} = '{value}'"));
+        self.psql("SELECT pg_reload_conf()");
+        wait_until("the setting is in use", || self.psql(&format!("SHOW {name}")) == value);
+    }
+
+    /// Sets how far its wall clock is ahead of ours, or behind if negative.
+    ///
+    /// # Panics
+    ///
+    /// If it was not built with [`PostgresBuilder::shifted_clock`].
+    pub fn shift_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("a server with a shifted clock").set(seconds);
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
@@ -298,7 +381,7 @@ fn bin(program: &str) -> PathBuf {
 }
 
 /// The arguments of `setpriv` under which a program runs as somebody who may run a server.
-fn account_args() -> Vec<OsString> {
+pub(super) fn account_args() -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["--pdeathsig".into(), "KILL".into()];
     if Uid::effective().is_root() {
         for arg in ["--reuid", ACCOUNT, "--regid", ACCOUNT, "--clear-groups"] {
@@ -316,7 +399,7 @@ fn as_account(program: &Path) -> Command {
 }
 
 /// Lets the server's account have the folder, and everybody reach it.
-fn give(folder: &Path) {
+pub(super) fn give(folder: &Path) {
     if !Uid::effective().is_root() {
         return;
     }

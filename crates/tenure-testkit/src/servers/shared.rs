@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use super::cluster::Cluster;
 use super::etcd::Etcd;
 use super::fleet::Fleet;
+use super::pgbouncer::PgBouncer;
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::sentinel::Sentinel;
@@ -48,6 +49,12 @@ pub fn etcd() -> &'static Etcd {
 pub fn postgres() -> &'static Postgres {
     static SERVER: OnceLock<Postgres> = OnceLock::new();
     SERVER.get_or_init(Postgres::start)
+}
+
+/// A pooler before [`postgres`].
+pub fn pgbouncer() -> &'static PgBouncer {
+    static SERVER: OnceLock<PgBouncer> = OnceLock::new();
+    SERVER.get_or_init(|| PgBouncer::before(postgres(), 4))
 }
 
 /// A master with two replicas, and three Sentinels.

@@ -9,6 +9,7 @@ mod fleet;
 mod leftovers;
 mod lifetime;
 mod own_network;
+mod postgres;
 mod proxy;
 mod redis;
 mod sentinel;

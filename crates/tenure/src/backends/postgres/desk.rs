@@ -3,29 +3,29 @@
 //! A few connections at most work at the same time, each with one statement or transaction. Operations that are pending when
 //! one becomes free go as one: releases first, then what was asked for first, with all others of its kind.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::error::{is_collision, of_statement, unavailable};
-use super::inbox::{News, key_of};
+use super::error::unavailable;
 use super::link::{Link, Param, Preparing};
-use super::rows::{Columns, client_of, queue_of, signed, span};
+use super::rows::cell;
 use super::statements::Statements;
 use super::url::Settings;
-use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Result};
-use crate::machine::{Claim, Grant, Op, Outcome, Queue, Standing, apply_reaching};
+use crate::machine::{Op, Outcome, Standing};
 use crate::name::Name;
 use crate::owner::ClaimId;
-use crate::token::Token;
 
 /// How many connections work at the same time.
 const LINKS_MAX: usize = 4;
+/// How many more look at names, which nobody's lease depends on.
+const LOOKS_MAX: usize = 2;
 /// The most operations in one statement, unless they come as one.
 const BATCH_MAX: usize = 64;
 /// How many operations may wait before more are refused.
@@ -33,12 +33,11 @@ const PENDING_MAX: usize = 200_000;
 /// How long a connection without work is kept.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How often a transaction is tried that others were in the way of.
-const TRIES_MAX: u32 = 5;
+pub(super) const TRIES_MAX: u32 = 5;
+/// How many names are remembered as contended.
+const CONTENDED_MAX: usize = 4096;
 /// How many pieces of work pass between two looks for dead names.
 const SWEEP_EVERY: u32 = 256;
-
-/// What begins a transaction that locks rows: a client that hangs within it must not hold others up.
-const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL lock_timeout = 5000";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -74,6 +73,8 @@ struct State {
     pending: usize,
     working: usize,
     idle: Vec<Link>,
+    /// Names that others wanted too.
+    contended: HashSet<Name>,
     since_sweep: u32,
     /// The name up to which dead ones were looked for.
     swept: String,
@@ -87,6 +88,41 @@ pub(super) struct Desk {
     state: Mutex<State>,
     /// Rung when a worker has become idle.
     rested: Arc<Notify>,
+    looks: Arc<Semaphore>,
+}
+
+/// A connection to look at names with; given back when dropped.
+pub(super) struct Look {
+    desk: Arc<Desk>,
+    link: Option<Link>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Look {
+    /// Runs one statement by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(super) async fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let link = match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => Link::open(&self.desk.settings, &self.desk.preparing).await?,
+        };
+        // Not put back if this is dropped on the way: the answer would be the next one's.
+        let rows = link.query(sql, params).await;
+        self.link = Some(link);
+        rows
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take().filter(|link| !link.is_closed()) {
+            self.desk.state().idle.push(link);
+            self.desk.rested.notify_one();
+        }
+    }
 }
 
 impl Desk {
@@ -100,6 +136,7 @@ impl Desk {
             runtime: tokio::runtime::Handle::current(),
             state: Mutex::new(state),
             rested: Arc::default(),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
         });
         desk.runtime.spawn(close_idle(Arc::downgrade(&desk)));
         desk
@@ -149,20 +186,16 @@ impl Desk {
         }
     }
 
-    /// A connection for something of one's own.
-    pub(super) async fn link(&self) -> Result<Link> {
-        let idle = self.state().idle.pop().filter(|link| !link.is_closed());
-        match idle {
-            Some(link) => Ok(link),
-            None => Link::open(&self.settings, &self.preparing).await,
-        }
-    }
-
-    pub(super) fn give_back(&self, link: Link) {
-        if !link.is_closed() {
-            self.state().idle.push(link);
-            self.rested.notify_one();
-        }
+    /// A connection to look with, once others have looked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only waits.
+    pub(super) async fn look(self: &Arc<Self>) -> Result<Look> {
+        let permit = self.looks.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| unavailable("the client of PostgreSQL was closed"))?;
+        let link = self.state().idle.pop();
+        Ok(Look { desk: self.clone(), link, _permit: permit })
     }
 
     /// Works until nothing is pending.
@@ -209,267 +242,89 @@ impl Desk {
     async fn answer(&self, link: &Link, tasks: Vec<Task>) {
         let ops: Vec<&(Name, Op)> = tasks.iter().flat_map(|task| &task.ops).collect();
         let kind = tasks.first().map_or(Kind::Other, |task| task.kind);
-        match self.outcomes(link, kind, &ops).await {
-            Ok(outcomes) => {
-                let mut outcomes = outcomes.into_iter();
-                for task in tasks {
-                    let own = outcomes.by_ref().take(task.ops.len()).collect();
-                    drop(task.reply.send(Ok(own)));
-                }
-            }
-            Err(error) => {
-                for task in tasks {
-                    drop(task.reply.send(Err(error.again())));
-                }
-            }
+        let mut outcomes = self.outcomes(link, kind, &ops).await.into_iter();
+        for task in tasks {
+            let own = outcomes.by_ref().take(task.ops.len()).collect();
+            drop(task.reply.send(own));
         }
     }
 
-    /// What the operations answer: by one statement where each is the plain case, by the rule where not.
-    async fn outcomes(&self, link: &Link, kind: Kind, ops: &[&(Name, Op)]) -> Result<Vec<Outcome>> {
-        let mut plain = match kind {
-            Kind::Claim => self.claim(link, ops).await?,
-            Kind::Release => self.release(link, ops).await?,
-            Kind::Renew => self.renew(link, ops).await?,
-            Kind::Other => HashMap::new(),
+    /// What each operation answers: by one statement where it is the plain case, by the rule where not. One that fails by the rule takes
+    /// nothing from those that were done before it.
+    async fn outcomes(&self, link: &Link, kind: Kind, ops: &[&(Name, Op)]) -> Vec<Result<Outcome>> {
+        let apart = self.contended(ops);
+        let plain = match kind {
+            Kind::Claim => self.claim(link, ops, &apart).await,
+            Kind::Release => self.release(link, ops, &apart).await,
+            Kind::Renew => self.renew(link, ops).await,
+            Kind::Other => Ok(HashMap::new()),
         };
-        let mut outcomes: Vec<Option<Outcome>> = (0..ops.len()).map(|index| plain.remove(&index)).collect();
+        let mut plain = match plain {
+            Ok(plain) => plain,
+            Err(error) => return ops.iter().map(|_| Err(error.again())).collect(),
+        };
+        let mut outcomes: Vec<Option<Result<Outcome>>> = (0..ops.len()).map(|at| plain.remove(&at).map(Ok)).collect();
         let left: Vec<usize> = (0..ops.len()).filter(|index| outcomes[*index].is_none()).collect();
         for some in left.chunks(BATCH_MAX) {
             let asked: Vec<&(Name, Op)> = some.iter().map(|index| ops[*index]).collect();
-            for (index, outcome) in some.iter().zip(self.by_the_rule(link, &asked).await?) {
+            let answered = self.together(link, &asked).await;
+            self.note_contended(&asked, &answered);
+            for (index, outcome) in some.iter().zip(answered) {
                 outcomes[*index] = Some(outcome);
             }
         }
-        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Gone)).collect())
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(odd()))).collect()
     }
 
-    /// Runs a statement again if others were in its way.
-    async fn retried(&self, link: &Link, sql: &str, params: &[Param<'_>]) -> Result<Vec<tokio_postgres::Row>> {
-        let mut tries = 1;
-        loop {
-            match link.raw(sql, params).await? {
-                Err(error) if is_collision(&error) && tries < TRIES_MAX => tries += 1,
-                answer => return answer.map_err(of_statement),
-            }
+    /// Which of them are about names that others wanted when this client last looked: the plain statement would be in vain, and a commit.
+    fn contended(&self, ops: &[&(Name, Op)]) -> Vec<bool> {
+        let state = self.state();
+        if state.contended.is_empty() {
+            return Vec::new();
         }
+        ops.iter().map(|(name, _)| state.contended.contains(name)).collect()
     }
 
-    async fn claim(&self, link: &Link, ops: &[&(Name, Op)]) -> Result<HashMap<usize, Outcome>> {
-        let (mut names, mut ids, mut ttls, mut blocks, mut clients) = (vec![], vec![], vec![], vec![], vec![]);
-        let (mut places, mut seen) = (HashMap::new(), HashSet::new());
-        for (index, (name, op)) in ops.iter().enumerate() {
-            // A statement may touch a row once only; whoever comes second would not find it free anyway.
-            let Op::Claim(request) = op else { continue };
-            if !seen.insert(name) {
-                continue;
-            }
-            names.push(name.as_str());
-            ids.push(request.id.0.cast_signed());
-            ttls.push(span(request.ttl));
-            blocks.push(i64::from(request.block.max(1)));
-            clients.push(client_of(request)?);
-            places.insert(request.id.0.cast_signed(), (index, request.ttl));
-        }
-        let params: [Param<'_>; 5] = [
-            (&names, Type::TEXT_ARRAY),
-            (&ids, Type::INT8_ARRAY),
-            (&ttls, Type::INT8_ARRAY),
-            (&blocks, Type::INT8_ARRAY),
-            (&clients, Type::TEXT_ARRAY),
-        ];
-        let mut answered = HashMap::new();
-        for row in self.retried(link, &self.statements.claim, &params).await? {
-            let id: i64 = row.get(0);
-            if let Some((index, ttl)) = places.get(&id) {
-                let [number, token, block_end, at] = [1, 2, 3, 4].map(|column| unsigned(row.get(column)));
-                let grant = Grant { token: Token(token), block_end: Token(block_end), at: Moment(at) };
-                answered.insert(*index, Outcome::Stands(Standing { number, ttl: *ttl, state: Ok(grant) }));
-            }
-        }
-        Ok(answered)
-    }
-
-    async fn release(&self, link: &Link, ops: &[&(Name, Op)]) -> Result<HashMap<usize, Outcome>> {
-        let (mut names, mut ids, mut numbers) = (vec![], vec![], vec![]);
-        let mut places = HashMap::new();
-        for (index, (name, op)) in ops.iter().enumerate() {
-            let Op::Release { id, number } = op else { continue };
-            // The same one twice: the rule answers for the second.
-            if places.contains_key(&id.0.cast_signed()) {
-                continue;
-            }
-            names.push(name.as_str());
-            ids.push(id.0.cast_signed());
-            numbers.push(number.map(signed));
-            places.insert(id.0.cast_signed(), index);
-        }
-        let params: [Param<'_>; 3] =
-            [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&numbers, Type::INT8_ARRAY)];
-        let rows = self.retried(link, &self.statements.release, &params).await?;
-        let ended = rows.iter().filter_map(|row| places.get(&row.get::<_, i64>(0)));
-        Ok(ended.map(|index| (*index, Outcome::Released)).collect())
-    }
-
-    async fn renew(&self, link: &Link, ops: &[&(Name, Op)]) -> Result<HashMap<usize, Outcome>> {
-        let (mut names, mut ids, mut ttls) = (vec![], vec![], vec![]);
-        let mut places = HashMap::new();
-        for (index, (name, op)) in ops.iter().enumerate() {
-            let Op::Renew { id, ttl } = op else { continue };
-            if places.contains_key(&id.0.cast_signed()) {
-                continue;
-            }
-            names.push(name.as_str());
-            ids.push(id.0.cast_signed());
-            ttls.push(span(*ttl));
-            places.insert(id.0.cast_signed(), index);
-        }
-        let params: [Param<'_>; 3] = [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&ttls, Type::INT8_ARRAY)];
-        let mut answered = HashMap::new();
-        for row in self.retried(link, &self.statements.renew, &params).await? {
-            if let Some(index) = places.get(&row.get::<_, i64>(0)) {
-                let [number, ttl, token, block_end, at] = [1, 2, 3, 4, 5].map(|column| unsigned(row.get(column)));
-                let grant = Grant { token: Token(token), block_end: Token(block_end), at: Moment(at) };
-                let ttl = Duration::from_micros(ttl);
-                answered.insert(*index, Outcome::Stands(Standing { number, ttl, state: Ok(grant) }));
-            }
-        }
-        Ok(answered)
-    }
-
-    /// One transaction: the rows are locked, the rule is applied to their queues, and they are written.
-    async fn by_the_rule(&self, link: &Link, ops: &[&(Name, Op)]) -> Result<Vec<Outcome>> {
-        let mut tries = 1;
-        loop {
-            let outcome = self.transact(link, ops).await;
+    fn note_contended(&self, ops: &[&(Name, Op)], outcomes: &[Result<Outcome>]) {
+        let mut state = self.state();
+        for ((name, _), outcome) in ops.iter().zip(outcomes) {
             match outcome {
-                Ok(outcomes) => return Ok(outcomes),
-                Err(Failed::Collision(_)) if tries < TRIES_MAX => tries += 1,
-                Err(Failed::Collision(error) | Failed::For(error)) => return Err(error),
+                Ok(Outcome::Stands(Standing { state: Err(_), .. }) | Outcome::Moved(_) | Outcome::Busy(_)) => {
+                    if state.contended.len() >= CONTENDED_MAX {
+                        state.contended.clear();
+                    }
+                    state.contended.insert(name.clone());
+                }
+                Ok(Outcome::Stands(_)) => drop(state.contended.remove(name)),
+                _ => {}
             }
         }
     }
 
-    async fn transact(&self, link: &Link, ops: &[&(Name, Op)]) -> std::result::Result<Vec<Outcome>, Failed> {
-        link.execute(BEGIN).await?;
-        let done = self.within(link, ops).await;
-        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        match (done, link.execute(end).await) {
-            (Ok(outcomes), Ok(())) => Ok(outcomes),
-            // Whether it was committed is not known, unless the server says that it was not.
-            (Ok(_), Err(error)) => Err(Failed::For(error)),
-            (Err(failed), _) => Err(failed),
+    /// By the rule: in one transaction, or, should the store refuse one of them, each in its own.
+    async fn together(&self, link: &Link, ops: &[&(Name, Op)]) -> Vec<Result<Outcome>> {
+        let error = match self.by_the_rule(link, ops).await {
+            Ok(outcomes) => return outcomes.into_iter().map(Ok).collect(),
+            Err(error) => error,
+        };
+        if ops.len() == 1 || error.kind() != ErrorKind::Store || error.certainty() != Certainty::NotApplied {
+            return ops.iter().map(|_| Err(error.again())).collect();
         }
-    }
-
-    async fn within(&self, link: &Link, ops: &[&(Name, Op)]) -> std::result::Result<Vec<Outcome>, Failed> {
-        let names: Vec<&str> = ops.iter().map(|(name, _)| name.as_str()).collect::<HashSet<_>>().into_iter().collect();
-        let new: Vec<&str> =
-            ops.iter().filter(|(_, op)| matches!(op, Op::Claim(_))).map(|(name, _)| name.as_str()).collect();
-        if !new.is_empty() {
-            self.in_transaction(link, &self.statements.make, &[(&new, Type::TEXT_ARRAY)]).await?;
-        }
-        let rows = self.in_transaction(link, &self.statements.lock, &[(&names, Type::TEXT_ARRAY)]).await?;
-        let (mut queues, mut now, mut heard) = (BTreeMap::new(), 0, HashSet::new());
-        for row in &rows {
-            let name: &str = row.get("name");
-            // The latest: it was read when all of them were locked.
-            now = now.max(unsigned(row.get("now")));
-            heard.extend(row.get::<_, Option<Vec<i64>>>("heard").unwrap_or_default());
-            queues.insert(name.to_owned(), (queue_of(row)?, true));
-        }
-        let mut news = News::default();
         let mut outcomes = Vec::with_capacity(ops.len());
-        for (name, op) in ops.iter().copied() {
-            // Without a row there is no claim of this name, and nothing is asked of it that would make one.
-            let (queue, _) = queues.entry(name.as_str().to_owned()).or_insert_with(|| (Queue::default(), false));
-            let hears = |claim: &Claim| key_of(&claim.inbox).is_none_or(|key| heard.contains(&key));
-            let applied = apply_reaching(queue, op.clone(), Moment(now), now, hears);
-            news.note(&applied, op);
-            outcomes.push(applied.outcome);
+        for one in ops {
+            let outcome = self.by_the_rule(link, &[one]).await;
+            outcomes.push(outcome.and_then(|mut outcomes| outcomes.pop().ok_or_else(odd)));
         }
-        self.write(link, &queues).await?;
-        if !news.channels.is_empty() {
-            let params: [Param<'_>; 2] = [(&news.channels, Type::TEXT_ARRAY), (&news.messages, Type::TEXT_ARRAY)];
-            self.in_transaction(link, &self.statements.notify, &params).await?;
-        }
-        Ok(outcomes)
-    }
-
-    async fn write(&self, link: &Link, queues: &BTreeMap<String, (Queue, bool)>) -> std::result::Result<(), Failed> {
-        let mut names = Vec::new();
-        let mut columns = Vec::new();
-        for (name, (queue, _)) in queues.iter().filter(|(_, (_, is_there))| *is_there) {
-            names.push(name.as_str());
-            columns.push(Columns::of(queue)?);
-        }
-        macro_rules! column {
-            ($field:ident) => {
-                columns.iter().map(|columns| columns.$field.clone()).collect::<Vec<_>>()
-            };
-        }
-        let (id, number, ttl, token) = (column!(id), column!(number), column!(ttl), column!(token));
-        let (block_end, granted, expires) = (column!(block_end), column!(granted), column!(expires));
-        let (client, queue, inboxes, last) = (column!(client), column!(queue), column!(inboxes), column!(last));
-        let params: [Param<'_>; 12] = [
-            (&names, Type::TEXT_ARRAY),
-            (&id, Type::INT8_ARRAY),
-            (&number, Type::INT8_ARRAY),
-            (&ttl, Type::INT8_ARRAY),
-            (&token, Type::INT8_ARRAY),
-            (&block_end, Type::INT8_ARRAY),
-            (&granted, Type::INT8_ARRAY),
-            (&expires, Type::INT8_ARRAY),
-            (&client, Type::TEXT_ARRAY),
-            (&queue, Type::TEXT_ARRAY),
-            (&inboxes, Type::TEXT_ARRAY),
-            (&last, Type::INT8_ARRAY),
-        ];
-        self.in_transaction(link, &self.statements.write, &params).await.map(drop)
-    }
-
-    async fn in_transaction(
-        &self,
-        link: &Link,
-        sql: &str,
-        params: &[Param<'_>],
-    ) -> std::result::Result<Vec<tokio_postgres::Row>, Failed> {
-        match link.raw(sql, params).await? {
-            Ok(rows) => Ok(rows),
-            // Nothing of the transaction is applied before its end.
-            Err(error) if is_collision(&error) => Err(Failed::Collision(not_applied(of_statement(error)))),
-            Err(error) => Err(Failed::For(not_applied(of_statement(error)))),
-        }
+        outcomes
     }
 
     /// Forgets names that nobody has used for a minute; a bounded number of them, and best effort.
     async fn sweep(&self, link: &Link) {
         let after = self.state().swept.clone();
-        let rows = link.query(&self.statements.sweep, &[(&after, Type::TEXT)]).await;
-        let until = rows.ok().and_then(|rows| rows.first()?.get::<_, Option<String>>(0));
+        let rows = link.query(&self.statements.sweep, &[(&after, Type::TEXT)]).await.unwrap_or_default();
+        let until = rows.first().and_then(|row| cell::<_, Option<String>>(row, 0).ok().flatten());
         self.state().swept = until.unwrap_or_default();
     }
-}
-
-/// Why a transaction failed.
-enum Failed {
-    /// Others were in the way: it may be tried again.
-    Collision(Error),
-    For(Error),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::For(error)
-    }
-}
-
-fn not_applied(error: Error) -> Error {
-    error.with_certainty(Certainty::NotApplied)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 impl State {
@@ -478,7 +333,9 @@ impl State {
         let (mut batch, mut later, mut size) = (Vec::new(), VecDeque::new(), 0);
         let mut kind = None;
         while let Some(task) = queue.pop_front() {
-            if task.reply.is_closed() && task.kind == Kind::Renew {
+            // Whoever asked has left, and was told nothing. A release is done all the same; and it may overtake what it ends, which
+            // therefore must not come after it.
+            if task.reply.is_closed() && task.kind != Kind::Release {
                 self.pending -= task.ops.len();
                 continue;
             }

@@ -14,6 +14,21 @@ pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT))
 }
 
+/// Whether a server said it, and not the way to it.
+pub(super) fn is_answer(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some() || takes_no_writes(error)
+}
+
+/// What is said of a server that answers and is a standby.
+fn takes_no_writes(error: &tokio_postgres::Error) -> bool {
+    chain(error).contains("does not allow writes")
+}
+
+/// Whether too much is waiting to be heard by somebody who does not listen.
+pub(super) fn is_full(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED)
+}
+
 /// Whether the tables are not there.
 pub(super) fn is_missing_table(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME))
@@ -40,8 +55,7 @@ pub(super) fn no_answer() -> Error {
 
 fn translate(error: tokio_postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
-        let text = error.to_string();
-        let message = if chain(&error).contains("does not allow writes") {
+        let message = if takes_no_writes(&error) {
             "no server takes writes: only a standby answers, which takes no locks"
         } else {
             "the connection to PostgreSQL failed"
@@ -63,8 +77,21 @@ fn translate(error: tokio_postgres::Error) -> Error {
         }
         &SqlState::CANNOT_CONNECT_NOW => (ErrorKind::Unavailable, "PostgreSQL is starting or stopping"),
         &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN => (ErrorKind::Unavailable, "PostgreSQL is stopping"),
-        &SqlState::LOCK_NOT_AVAILABLE | &SqlState::QUERY_CANCELED => {
+        &SqlState::LOCK_NOT_AVAILABLE => {
             (ErrorKind::Unavailable, "another client has kept the name's row busy for too long")
+        }
+        &SqlState::QUERY_CANCELED => {
+            (ErrorKind::Unavailable, "PostgreSQL cancelled a statement (statement_timeout, or by hand)")
+        }
+        &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => {
+            (ErrorKind::Unavailable, "PostgreSQL ended a transaction of this client's that stood still")
+        }
+        &SqlState::PROGRAM_LIMIT_EXCEEDED => (
+            ErrorKind::Store,
+            "PostgreSQL is at a limit: a client that listens and does not read may hold notifications up",
+        ),
+        &SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME | &SqlState::UNDEFINED_COLUMN => {
+            (ErrorKind::Store, "tenure's tables are not there, or not as they were made")
         }
         &SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED => {
             (ErrorKind::Unavailable, "other transactions were in the way again and again")

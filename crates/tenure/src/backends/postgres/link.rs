@@ -2,40 +2,59 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{is_lost_statement, no_answer, of_connecting, of_statement, unavailable};
-use super::url::Settings;
+use super::error::{is_answer, is_lost_statement, no_answer, of_connecting, of_statement, unavailable};
+use super::url::{Settings, Target};
 use crate::error::Result;
 
 /// How long connecting may take, all hosts together.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long one host may be silent before the next is tried as well.
+const NEXT_HOST_AFTER: Duration = Duration::from_millis(250);
 /// How long one statement may take. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// What a connection that listens is told.
 pub(super) type Ear = Arc<dyn Fn(Notification) + Send + Sync>;
+/// What PostgreSQL answers, with its own error for those who look into it.
+pub(super) type Answer = std::result::Result<Vec<Row>, tokio_postgres::Error>;
 
-/// Whether statements may be prepared: not where a pooler gives each transaction another connection.
+/// Whether statements are prepared: only where a connection is known to be one of the server's own.
+///
+/// A pooler may run each transaction on another connection, which has other clients' statements under the same names: what was
+/// meant to renew a claim could end it. So nothing is prepared until a connection has proved to be direct, and nothing ever
+/// again once one has lost a statement.
 #[derive(Debug, Default)]
-pub(super) struct Preparing(AtomicBool);
+pub(super) struct Preparing(AtomicU8);
+
+const UNDECIDED: u8 = 0;
+const ON: u8 = 1;
+const OFF: u8 = 2;
 
 impl Preparing {
-    fn is_off(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    pub(super) fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == ON
     }
 
-    fn turn_off(&self) {
-        if !self.0.swap(true, Ordering::Relaxed) {
+    /// A connection was seen to be direct.
+    pub(super) fn turn_on(&self) {
+        let _ = self.0.compare_exchange(UNDECIDED, ON, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(super) fn turn_off(&self) {
+        if self.0.swap(OFF, Ordering::Relaxed) != OFF {
             tracing::info!("PostgreSQL is behind a pooler of transactions: statements are not prepared");
         }
     }
@@ -47,130 +66,221 @@ pub(super) struct Link {
     preparing: Arc<Preparing>,
     /// Rung when the connection has ended.
     ended: Arc<Notify>,
+    /// Whether an answer is overdue: nobody knows what it is in the middle of.
+    hung: AtomicBool,
 }
 
 /// A parameter and its type, which the server would otherwise have to be asked for.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 impl Link {
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a connection that is not finished is closed.
     pub(super) async fn open(settings: &Settings, preparing: &Arc<Preparing>) -> Result<Self> {
-        Self::over(settings, &settings.config, preparing, None).await
+        Self::over(&settings.target, preparing, None).await
     }
 
     /// Opens a connection that hears notifications.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a connection that is not finished is closed.
     pub(super) async fn listening(settings: &Settings, preparing: &Arc<Preparing>, ear: Ear) -> Result<Self> {
-        Self::over(settings, settings.listen.as_ref().unwrap_or(&settings.config), preparing, Some(ear)).await
+        Self::over(settings.listen.as_ref().unwrap_or(&settings.target), preparing, Some(ear)).await
     }
 
-    async fn over(settings: &Settings, config: &Config, preparing: &Arc<Preparing>, ear: Option<Ear>) -> Result<Self> {
+    async fn over(target: &Target, preparing: &Arc<Preparing>, ear: Option<Ear>) -> Result<Self> {
         let ended = Arc::<Notify>::default();
-        let client = connect(settings, config, ear, &ended).await?;
-        Ok(Self { client, prepared: Mutex::default(), preparing: preparing.clone(), ended })
+        let client = connect(target, ear, &ended).await?;
+        let hung = AtomicBool::new(false);
+        Ok(Self { client, prepared: Mutex::default(), preparing: preparing.clone(), ended, hung })
     }
 
     /// Returns when the connection has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the connection stays ended.
     pub(super) async fn ended(&self) {
         if !self.is_closed() {
             self.ended.notified().await;
         }
     }
 
+    /// Whether it is of no use any more.
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.client.is_closed() || self.hung.load(Ordering::Relaxed)
     }
 
     /// Runs one statement by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
     pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.raw(sql, params).await?.map_err(of_statement)
     }
 
-    /// The same, with PostgreSQL's own error for those who look into it.
-    pub(super) async fn raw(
-        &self,
-        sql: &str,
-        params: &[Param<'_>],
-    ) -> Result<std::result::Result<Vec<Row>, tokio_postgres::Error>> {
-        let answer = timeout(ANSWER_MAX, async {
-            if !self.preparing.is_off() {
-                match self.query_prepared(sql, params).await {
-                    Err(error) if is_lost_statement(&error) => self.preparing.turn_off(),
-                    answer => return answer,
-                }
+    /// The same, with PostgreSQL's own error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
+    pub(super) async fn raw(&self, sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+        let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+        self.prepare(sql, &types).await?;
+        match self.within(self.once(sql, params)).await? {
+            // It ran nothing.
+            Err(error) if is_lost_statement(&error) => {
+                self.preparing.turn_off();
+                self.within(self.once(sql, params)).await
             }
-            self.client.query_typed(sql, params).await
-        });
-        answer.await.map_err(|_| no_answer())
+            answer => Ok(answer),
+        }
     }
 
-    async fn query_prepared(
-        &self,
-        sql: &str,
-        params: &[Param<'_>],
-    ) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
-        let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
-        let statement = match known {
-            Some(statement) => statement,
-            None => {
-                let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
-                let statement = self.client.prepare_typed(sql, &types).await?;
+    /// Sees to it that [`once`](Self::once) takes one round trip.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst it is prepared and not used.
+    pub(super) async fn prepare(&self, sql: &str, types: &[Type]) -> Result<()> {
+        if !self.preparing.is_on() || self.known(sql).is_some() {
+            return Ok(());
+        }
+        match self.within(self.client.prepare_typed(sql, types)).await? {
+            Ok(statement) => {
                 let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-                prepared.insert(sql.to_owned(), statement.clone());
-                statement
+                prepared.insert(sql.to_owned(), statement);
+                Ok(())
             }
-        };
-        let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-        self.client.query(&statement, &values).await
+            Err(error) if is_lost_statement(&error) => {
+                self.preparing.turn_off();
+                Ok(())
+            }
+            // Nothing of it was run.
+            Err(error) => Err(of_connecting(error)),
+        }
+    }
+
+    /// A pooler has mixed up what was prepared.
+    pub(super) fn lost_statement(&self) {
+        self.preparing.turn_off();
+    }
+
+    fn known(&self, sql: &str) -> Option<Statement> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
+    }
+
+    /// Runs a statement, sent when this is first polled; so several that are polled in turn go together, in that order.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
+    pub(super) async fn once(&self, sql: &str, params: &[Param<'_>]) -> Answer {
+        match self.known(sql).filter(|_| self.preparing.is_on()) {
+            Some(statement) => {
+                let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+                self.client.query(&statement, &values).await
+            }
+            None => self.client.query_typed(sql, params).await,
+        }
     }
 
     /// Runs statements without parameters or answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
     pub(super) async fn execute(&self, sql: &str) -> Result<()> {
-        let done = timeout(ANSWER_MAX, self.client.batch_execute(sql)).await.map_err(|_| no_answer())?;
-        done.map_err(of_statement)
+        self.within(self.execute_once(sql)).await?.map_err(of_statement)
+    }
+
+    /// The same without a limit, sent when this is first polled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
+    pub(super) async fn execute_once(&self, sql: &str) -> std::result::Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(sql).await
+    }
+
+    /// What is answered, within a limit.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of what is awaited.
+    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
+        timeout(ANSWER_MAX, answer).await.map_err(|_| {
+            self.hung.store(true, Ordering::Relaxed);
+            no_answer()
+        })
     }
 }
 
-async fn connect(settings: &Settings, config: &Config, ear: Option<Ear>, ended: &Arc<Notify>) -> Result<Client> {
+/// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment only.
+async fn connect(target: &Target, ear: Option<Ear>, ended: &Arc<Notify>) -> Result<Client> {
     let connecting = async {
-        match &settings.tls {
-            None => {
-                let (client, connection) = config.connect(NoTls).await?;
-                tokio::spawn(drive(connection, ear, ended.clone()));
-                Ok(client)
+        let mut hosts = target.hosts.iter();
+        let (mut under_way, mut failure) = (FuturesUnordered::new(), None);
+        loop {
+            match hosts.next() {
+                Some(host) => under_way.push(connect_to(host, target, ear.clone(), ended)),
+                None if under_way.is_empty() => return Err(failure),
+                None => {}
             }
-            Some(tls) => {
-                let (client, connection) = config.connect(MakeRustlsConnect::new((**tls).clone())).await?;
-                tokio::spawn(drive(connection, ear, ended.clone()));
-                Ok(client)
+            let limit = if hosts.len() > 0 { NEXT_HOST_AFTER } else { CONNECT_MAX };
+            match timeout(limit, under_way.next()).await {
+                Ok(Some(Ok(client))) => return Ok(client),
+                // That a server answered, and what, says more than that another did not.
+                Ok(Some(Err(error))) if failure.is_none() || is_answer(&error) => failure = Some(error),
+                _ => {}
             }
         }
     };
+    let nobody = || unavailable(&format!("no answer from PostgreSQL within {CONNECT_MAX:?} of connecting"));
     match timeout(CONNECT_MAX, connecting).await {
-        Ok(connected) => connected.map_err(of_connecting),
-        Err(_) => Err(unavailable(&format!("no answer from PostgreSQL within {CONNECT_MAX:?} of connecting"))),
+        Ok(connected) => connected.map_err(|failure| failure.map_or_else(nobody, of_connecting)),
+        Err(_) => Err(nobody()),
+    }
+}
+
+async fn connect_to(
+    host: &Config,
+    target: &Target,
+    ear: Option<Ear>,
+    ended: &Arc<Notify>,
+) -> std::result::Result<Client, tokio_postgres::Error> {
+    match &target.tls {
+        None => {
+            let (client, connection) = host.connect(NoTls).await?;
+            Handle::current().spawn(drive(connection, ear, ended.clone()));
+            Ok(client)
+        }
+        Some(tls) => {
+            let (client, connection) = host.connect(MakeRustlsConnect::new((**tls).clone())).await?;
+            Handle::current().spawn(drive(connection, ear, ended.clone()));
+            Ok(client)
+        }
     }
 }
 
 /// Carries a connection until its client is dropped or the server is gone.
-fn drive<S, T>(
-    mut connection: Connection<S, T>,
-    ear: Option<Ear>,
-    ended: Arc<Notify>,
-) -> impl Future<Output = ()> + Send
+async fn drive<S, T>(mut connection: Connection<S, T>, ear: Option<Ear>, ended: Arc<Notify>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     T: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    async move {
-        while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
-            match (message, &ear) {
-                (Ok(AsyncMessage::Notification(heard)), Some(ear)) => ear(heard),
-                (Ok(_), _) => {}
-                (Err(error), _) => {
-                    tracing::debug!(%error, "a connection to PostgreSQL ended");
-                    break;
-                }
+    while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+        match (message, &ear) {
+            (Ok(AsyncMessage::Notification(heard)), Some(ear)) => ear(heard),
+            (Ok(_), _) => {}
+            (Err(error), _) => {
+                tracing::debug!(%error, "a connection to PostgreSQL ended");
+                break;
             }
         }
-        ended.notify_one();
     }
+    ended.notify_one();
 }

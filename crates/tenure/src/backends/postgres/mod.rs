@@ -21,7 +21,10 @@ mod doctor;
 mod error;
 mod inbox;
 mod link;
+mod news;
+mod plain;
 mod rows;
+mod rule;
 mod schema;
 mod statements;
 mod url;
@@ -34,7 +37,7 @@ use tokio_postgres::types::Type;
 use self::desk::{Desk, claim_of, odd, waits};
 use self::inbox::Inbox;
 use self::link::{Link, Preparing};
-use self::rows::queue_of;
+use self::rows::{cell, queue_of, unsigned};
 use self::url::Settings;
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
@@ -78,10 +81,10 @@ impl PostgresBackend {
         let opened = async {
             let preparing = Arc::<Preparing>::default();
             let first = Link::open(&settings, &preparing).await?;
-            let statements = statements::Statements::of(&settings.schema);
-            schema::settle(&first, &settings, &statements).await?;
-            let inbox = Inbox::open(settings.clone(), preparing.clone()).await?;
-            Ok((Desk::new(settings.clone(), preparing, first), Arc::new(inbox)))
+            schema::settle(&first, &settings).await?;
+            let desk = Desk::new(settings.clone(), preparing, first);
+            let inbox = Inbox::open(&desk).await?;
+            Ok((desk, Arc::new(inbox)))
         };
         let (desk, inbox) = opened.await.map_err(|error: crate::Error| error.in_store(settings.shown.clone()))?;
         Ok(Self { desk, inbox, clock })
@@ -89,13 +92,22 @@ impl PostgresBackend {
 
     /// Asks for operations of one kind, and keeps account of the claims that wait.
     fn apply(&self, ops: Vec<(Name, Op)>, fresh: bool) -> impl Future<Output = Result<Vec<Outcome>>> + Send + use<> {
-        let claims: Vec<Option<ClaimId>> = ops.iter().map(|(_, op)| claim_of(op)).collect();
+        let claims: Vec<Option<(ClaimId, Name)>> =
+            ops.iter().map(|(name, op)| Some((claim_of(op)?, name.clone()))).collect();
+        for (_, op) in &ops {
+            // Whether or not it is answered, nobody waits for it any longer.
+            if let Op::Release { id, .. } | Op::NextBlock { id, .. } = op {
+                self.inbox.waits_not(*id);
+            }
+        }
         let (asked, inbox) = (self.desk.ask(ops, fresh), self.inbox.clone());
         async move {
             let outcomes = asked.await?;
             for (claim, outcome) in claims.iter().zip(&outcomes) {
-                if let (Some(id), Some(whether)) = (claim, waits(outcome)) {
-                    inbox.waits(*id, whether);
+                match (claim, waits(outcome)) {
+                    (Some((id, name)), Some(true)) => inbox.waits(*id, name),
+                    (Some((id, _)), Some(false)) => inbox.waits_not(*id),
+                    _ => {}
                 }
             }
             Ok(outcomes)
@@ -110,7 +122,7 @@ impl PostgresBackend {
 
 impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::ALL
+        Capabilities { pushes: self.inbox.hears(), ..Capabilities::ALL }
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -172,19 +184,17 @@ impl Backend for PostgresBackend {
     fn inspect(&self, name: &Name) -> Call<NameView> {
         let (desk, name) = (self.desk.clone(), name.clone());
         Box::pin(async move {
-            let link = desk.link().await?;
-            let rows = link.query(&desk.statements.inspect, &[(&name.as_str(), Type::TEXT)]).await?;
-            desk.give_back(link);
+            let rows = desk.look().await?.query(&desk.statements.inspect, &[(&name.as_str(), Type::TEXT)]).await?;
             match rows.first() {
-                Some(row) => Ok(NameView::of(name, &queue_of(row)?, now_of(row))),
+                Some(row) => Ok(NameView::of(name, &queue_of(row)?, now_of(row)?)),
                 None => Ok(NameView::free(name)),
             }
         })
     }
 
     fn examine(&self) -> Call<Checkup> {
-        let (desk, clock, hears) = (self.desk.clone(), self.clock.clone(), self.inbox.hears());
-        Box::pin(async move { doctor::examine(&desk, hears, &*clock).await })
+        let (desk, inbox, clock) = (self.desk.clone(), self.inbox.clone(), self.clock.clone());
+        Box::pin(async move { doctor::examine(&desk, inbox.hears(), &*clock).await })
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
@@ -192,14 +202,14 @@ impl Backend for PostgresBackend {
         Box::pin(async move {
             let mut after = after.map_or_else(String::new, |name| name.as_str().to_owned());
             let page = i64::try_from(limit).unwrap_or(i64::MAX);
-            let link = desk.link().await?;
+            let mut look = desk.look().await?;
             let mut views = Vec::new();
             loop {
                 let params: [link::Param<'_>; 3] = [(&prefix, Type::TEXT), (&after, Type::TEXT), (&page, Type::INT8)];
-                let rows = link.query(&desk.statements.scan, &params).await?;
+                let rows = look.query(&desk.statements.scan, &params).await?;
                 for row in &rows {
-                    let name: String = row.get("name");
-                    let view = NameView::of(Name::new(&name)?, &queue_of(row)?, now_of(row));
+                    let name: String = cell(row, "name")?;
+                    let view = NameView::of(Name::new(&name)?, &queue_of(row)?, now_of(row)?);
                     after = name;
                     // All of its claims may have died.
                     if !view.is_free() && views.len() < limit {
@@ -210,12 +220,11 @@ impl Backend for PostgresBackend {
                     break;
                 }
             }
-            desk.give_back(link);
             Ok(views)
         })
     }
 }
 
-fn now_of(row: &tokio_postgres::Row) -> Moment {
-    Moment(u64::try_from(row.get::<_, i64>("now")).unwrap_or(0))
+fn now_of(row: &tokio_postgres::Row) -> Result<Moment> {
+    Ok(Moment(unsigned(cell(row, "now")?)))
 }

@@ -3,11 +3,14 @@
 //! One claim that holds with nobody waiting is spelled out in columns, so that a statement can take, renew and free it
 //! by itself; anything else is the queue as text. A free row only remembers the last token.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
+use tokio_postgres::row::RowIndex;
+use tokio_postgres::types::FromSql;
 
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Result};
@@ -115,7 +118,7 @@ impl Columns {
         }
         let mut inboxes: Vec<String> = Vec::new();
         for waiter in queue.waiters().take(LOOKED_AT) {
-            if let Some(key) = super::inbox::key_of(&waiter.inbox) {
+            if let Some(key) = super::news::key_of(&waiter.inbox) {
                 inboxes.push(key.to_string());
             }
         }
@@ -129,28 +132,19 @@ impl Columns {
     }
 }
 
-/// The queue of a row as `Statements::look` selects it.
+/// The queue of a row as `Statements::inspect` selects it.
 pub(super) fn queue_of(row: &Row) -> Result<Queue> {
-    let damaged = |problem: &str| {
-        Error::new(ErrorKind::Store, format!("a row of PostgreSQL is damaged: {problem}"))
-            .with_certainty(Certainty::NotApplied)
-    };
-    let number = |column: &str| -> Result<Option<u64>> {
-        let value: Option<i64> = row.try_get(column).map_err(|error| damaged(&error.to_string()))?;
-        Ok(value.map(|value| u64::try_from(value).unwrap_or(0)))
-    };
-    let string =
-        |column: &str| -> Result<Option<&str>> { row.try_get(column).map_err(|error| damaged(&error.to_string())) };
-    if let Some(queue) = string("queue")? {
-        let mut queue: Queue = serde_json::from_str(queue).map_err(|error| damaged(&error.to_string()))?;
+    let number = |column: &str| Ok::<_, Error>(cell::<_, Option<i64>>(row, column)?.map(unsigned));
+    if let Some(queue) = cell::<_, Option<&str>>(row, "queue")? {
+        let mut queue: Queue = serde_json::from_str(queue).map_err(|error| damaged(&error))?;
         queue.prepare();
         return Ok(queue);
     }
     let mut queue = Queue::new(number("last")?.unwrap_or(0));
-    let id: Option<i64> = row.try_get("id").map_err(|error| damaged(&error.to_string()))?;
-    if let (Some(id), Some(client)) = (id, string("client")?) {
-        let client: Client = serde_json::from_str(client).map_err(|error| damaged(&error.to_string()))?;
-        let value = |column: &str| number(column)?.ok_or_else(|| damaged("a part of a claim is missing"));
+    let id: Option<i64> = cell(row, "id")?;
+    if let (Some(id), Some(client)) = (id, cell::<_, Option<&str>>(row, "client")?) {
+        let client: Client = serde_json::from_str(client).map_err(|error| damaged(&error))?;
+        let value = |column: &str| number(column)?.ok_or_else(|| damaged(&"a part of a claim is missing"));
         let at = Moment(value("granted")?);
         queue.claims.push_back(Claim {
             id: ClaimId(id.cast_unsigned()),
@@ -175,6 +169,20 @@ pub(super) fn queue_of(row: &Row) -> Result<Queue> {
     Ok(queue)
 }
 
+/// One value of a row. A table that somebody has changed is no reason to panic.
+pub(super) fn cell<'a, I, T>(row: &'a Row, column: I) -> Result<T>
+where
+    I: RowIndex + Display,
+    T: FromSql<'a>,
+{
+    row.try_get(column).map_err(|error| damaged(&error))
+}
+
+fn damaged(problem: &dyn Display) -> Error {
+    Error::new(ErrorKind::Store, format!("a row of PostgreSQL is damaged: {problem}"))
+        .with_certainty(Certainty::NotApplied)
+}
+
 pub(super) fn text<T: Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|error| {
         Error::new(ErrorKind::Store, "a claim cannot be written").because(error).with_certainty(Certainty::NotApplied)
@@ -184,6 +192,10 @@ pub(super) fn text<T: Serialize>(value: &T) -> Result<String> {
 /// PostgreSQL's numbers have a sign; tokens and times stay far below where that matters.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 pub(super) fn micros(moment: Moment) -> i64 {

@@ -11,17 +11,17 @@ pub(super) struct Statements {
     pub(super) claim: String,
     pub(super) release: String,
     pub(super) renew: String,
-    /// Makes the rows of names that have none.
+    /// Makes the rows of names that have none; as if they had just been used, so that they are not swept at once.
     pub(super) make: String,
     /// Locks rows, in the order of their names, then reads the clock and who hears.
     pub(super) lock: String,
     pub(super) write: String,
     pub(super) notify: String,
     pub(super) inspect: String,
+    /// Several names, for whoever waits for them and hears nothing.
+    pub(super) look: String,
     pub(super) scan: String,
     pub(super) sweep: String,
-    /// The version of the schema.
-    pub(super) version: String,
 }
 
 impl Statements {
@@ -61,26 +61,27 @@ impl Statements {
                  RETURNING n.id, n.number, n.ttl, n.token, n.block_end, n.granted"
             ),
             make: format!(
-                "INSERT INTO {schema}.names (name, last) SELECT a.name, (SELECT forgotten FROM {schema}.meta)
-                 FROM unnest($1::text[]) AS a(name) ORDER BY a.name COLLATE \"C\" ON CONFLICT DO NOTHING"
+                "INSERT INTO {schema}.names (name, last) SELECT a.name, (SELECT greatest(forgotten, {NOW}) FROM {schema}.meta)
+                 FROM (SELECT DISTINCT unnest($1::text[])) AS a(name) ORDER BY a.name COLLATE \"C\" ON CONFLICT DO NOTHING"
             ),
             lock: format!(
                 "WITH locked AS MATERIALIZED (
                    SELECT {ROW} FROM {schema}.names WHERE name = ANY($1) ORDER BY name FOR UPDATE)
                  SELECT {ROW}, {NOW} AS now,
-                   ARRAY(SELECT key FROM unnest(inboxes) AS key WHERE NOT pg_try_advisory_xact_lock_shared(key)) AS heard
+                   ARRAY(SELECT key FROM unnest(inboxes) AS key WHERE NOT pg_try_advisory_xact_lock(key)) AS heard
                  FROM locked"
             ),
             write: format!(
                 "UPDATE {schema}.names n SET id = w.id, number = w.number, ttl = w.ttl, token = w.token, block_end = w.block_end,
                    granted = w.granted, expires = w.expires, client = w.client, queue = w.queue, inboxes = w.inboxes::bigint[], last = w.last
                  FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-                   $9::text[], $10::text[], $11::text[], $12::bigint[])
-                   AS w(name, id, number, ttl, token, block_end, granted, expires, client, queue, inboxes, last)
+                   $9::bigint[], $10::text[], $11::text[], $12::text[])
+                   AS w(name, id, number, ttl, token, block_end, granted, expires, last, client, queue, inboxes)
                  WHERE n.name = w.name"
             ),
             notify: "SELECT pg_notify(a.channel, a.message) FROM unnest($1::text[], $2::text[]) AS a(channel, message)".to_owned(),
             inspect: format!("SELECT {ROW}, {NOW} AS now FROM {schema}.names WHERE name = $1"),
+            look: format!("SELECT {ROW} FROM {schema}.names WHERE name = ANY($1)"),
             scan: format!(
                 "SELECT {ROW}, {NOW} AS now FROM {schema}.names
                  WHERE name >= $1 AND name > $2 AND starts_with(name, $1) AND (queue IS NOT NULL OR id IS NOT NULL)
@@ -98,15 +99,15 @@ impl Statements {
                    WHERE EXISTS (SELECT FROM gone))
                  SELECT (SELECT max(name) FROM piece) AS until, (SELECT count(*) FROM gone) AS gone"
             ),
-            version: format!("SELECT version FROM {schema}.meta"),
         }
     }
 }
 
 /// What makes the tables. Each statement may find its work done.
-pub(super) fn schema(schema: &str, version: i32) -> String {
+pub(super) fn tables(schema: &str, version: i32, with_schema: bool) -> String {
+    let made = if with_schema { format!("CREATE SCHEMA IF NOT EXISTS {schema};") } else { String::new() };
     format!(
-        "CREATE SCHEMA IF NOT EXISTS {schema};
+        "{made}
          CREATE TABLE IF NOT EXISTS {schema}.meta (version int NOT NULL, forgotten bigint NOT NULL);
          CREATE TABLE IF NOT EXISTS {schema}.names (
            name text COLLATE \"C\" PRIMARY KEY,

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::connect::redacted;
 use crate::error::{Error, ErrorKind, Result, Step};
@@ -22,17 +22,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long what was sent may go unacknowledged before the connection counts as dead.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
+/// Where to connect, and how.
+#[derive(Clone)]
+pub(super) struct Target {
+    /// One for each host, in order.
+    pub(super) hosts: Vec<Config>,
+    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+}
+
 /// A parsed URL.
 #[derive(Clone)]
 pub(super) struct Settings {
     /// Without a password, for messages.
     pub(super) shown: String,
-    pub(super) config: Config,
+    pub(super) target: Target,
     /// Where to listen, if the servers above are behind a pooler.
-    pub(super) listen: Option<Config>,
+    pub(super) listen: Option<Target>,
     /// Quoted, for statements.
     pub(super) schema: String,
-    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -41,71 +48,145 @@ impl std::fmt::Debug for Settings {
     }
 }
 
+/// The options of a URL that are tenure's, and the URL without them.
+#[derive(Default)]
+struct Options {
+    rest: String,
+    schema: Option<String>,
+    listen: Option<String>,
+    tls_mode: Option<String>,
+    ca: Option<String>,
+}
+
+impl Options {
+    fn of(url: &str) -> Self {
+        let (place, options) = url.split_once('?').unwrap_or((url, ""));
+        let (mut found, mut left) = (Self::default(), Vec::new());
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let value = Some(percent_decode_str(value).decode_utf8_lossy().into_owned());
+            match name {
+                "schema" => found.schema = value,
+                "listen" => found.listen = value,
+                "sslmode" => found.tls_mode = value,
+                "sslrootcert" => found.ca = value,
+                _ => left.push(option),
+            }
+        }
+        found.rest = if left.is_empty() { place.to_owned() } else { format!("{place}?{}", left.join("&")) };
+        found
+    }
+
+    fn tls(&self) -> std::result::Result<Option<Arc<rustls::ClientConfig>>, String> {
+        match self.tls_mode.as_deref() {
+            None | Some("disable") if self.ca.is_none() => Ok(None),
+            None | Some("disable") => Err("has a certificate but no TLS: add sslmode=verify-full".to_owned()),
+            Some("require" | "verify-full") => client_tls(self.ca.as_deref()).map(Some),
+            Some(other) => {
+                Err(format!("has sslmode={other}: it is disable, or verify-full (require is taken for the same)"))
+            }
+        }
+    }
+}
+
 impl Settings {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let shown = redacted(url);
         let invalid =
             |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
-        let (place, options) = url.split_once('?').unwrap_or((url, ""));
-        let mut left = Vec::new();
-        let (mut schema, mut listen, mut mode, mut ca) = (SCHEMA.to_owned(), None, None, None);
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
-            match name {
-                "schema" => schema = value,
-                "listen" => listen = Some(value),
-                "sslmode" => mode = Some(value),
-                "sslrootcert" => ca = Some(value),
-                _ => left.push(option),
-            }
-        }
+        let options = Options::of(url);
+        let schema = options.schema.clone().unwrap_or_else(|| SCHEMA.to_owned());
         if schema.is_empty() || schema.len() > SCHEMA_MAX || schema.contains('\0') {
             return Err(invalid(format!("names the schema {schema:?}: it has 1 to {SCHEMA_MAX} bytes")));
         }
-        let tls = match mode.as_deref() {
-            None | Some("disable") if ca.is_none() => None,
-            None | Some("disable") => {
-                return Err(invalid("has a certificate but no TLS: add sslmode=verify-full".to_owned()));
-            }
-            Some("require" | "verify-full") => Some(client_tls(ca.as_deref()).map_err(&invalid)?),
-            Some(other) => {
-                return Err(invalid(format!(
-                    "has sslmode={other}: it is disable, or verify-full (require is taken for the same)"
-                )));
-            }
-        };
-        let configured = |url: &str| -> Result<Config> {
-            let mut config = Config::from_str(url)
+        let configured = |options: &Options| -> Result<Config> {
+            let config = Config::from_str(&options.rest)
                 .map_err(|error| invalid("cannot be understood".to_owned()).because(error.to_string()))?;
             if config.get_hosts().is_empty() {
                 return Err(invalid("names no host: write it as postgres://USER@HOST/DATABASE".to_owned()));
             }
-            if config.get_application_name().is_none() {
-                config.application_name("tenure");
-            }
-            if config.get_connect_timeout().is_none() {
-                config.connect_timeout(CONNECT_TIMEOUT);
-            }
-            config
-                .ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable })
-                .tcp_user_timeout(SILENT_MAX)
-                .keepalives_idle(SILENT_MAX)
-                .keepalives_interval(Duration::from_secs(1))
-                .keepalives_retries(3)
-                // A standby takes no locks.
-                .target_session_attrs(TargetSessionAttrs::ReadWrite);
             Ok(config)
         };
-        let rest = if left.is_empty() { place.to_owned() } else { format!("{place}?{}", left.join("&")) };
+        let tls = options.tls().map_err(&invalid)?;
+        let config = configured(&options)?;
+        let listen = match &options.listen {
+            None => None,
+            Some(direct) => {
+                let direct = if direct.contains("://") { direct.clone() } else { format!("postgres://{direct}") };
+                let own = Options::of(&direct);
+                if own.schema.is_some() || own.listen.is_some() {
+                    return Err(invalid("names a schema or another listen= within listen=".to_owned()));
+                }
+                let tls = if own.tls_mode.is_some() { own.tls().map_err(&invalid)? } else { tls.clone() };
+                Some(Target { hosts: each_host(&inheriting(configured(&own)?, &config), tls.is_some()), tls })
+            }
+        };
         Ok(Self {
-            config: configured(&rest)?,
-            listen: listen.map(|listen| configured(&listen)).transpose()?,
+            target: Target { hosts: each_host(&config, tls.is_some()), tls },
+            listen,
             schema: format!("\"{}\"", schema.replace('"', "\"\"")),
-            tls,
             shown: shown.clone(),
         })
     }
+}
+
+/// A direct connection is made as the same user, to the same database, unless it says otherwise.
+fn inheriting(mut config: Config, from: &Config) -> Config {
+    if let (None, Some(user)) = (config.get_user(), from.get_user()) {
+        config.user(user);
+        if let (None, Some(password)) = (config.get_password(), from.get_password()) {
+            config.password(password);
+        }
+    }
+    if let (None, Some(database)) = (config.get_dbname(), from.get_dbname()) {
+        config.dbname(database);
+    }
+    config
+}
+
+/// The hosts of a URL, each by itself, with what the URL leaves open.
+fn each_host(all: &Config, tls: bool) -> Vec<Config> {
+    let one = |(index, host): (usize, &Host)| {
+        let mut config = Config::new();
+        match host {
+            Host::Tcp(name) => config.host(name),
+            #[cfg(unix)]
+            Host::Unix(path) => config.host_path(path),
+        };
+        if let Some(address) = all.get_hostaddrs().get(index) {
+            config.hostaddr(*address);
+        }
+        let ports = all.get_ports();
+        if let Some(port) = ports.get(index).or(ports.first()) {
+            config.port(*port);
+        }
+        if let Some(user) = all.get_user() {
+            config.user(user);
+        }
+        if let Some(password) = all.get_password() {
+            config.password(password);
+        }
+        if let Some(database) = all.get_dbname() {
+            config.dbname(database);
+        }
+        if let Some(options) = all.get_options() {
+            config.options(options);
+        }
+        config
+            .application_name(all.get_application_name().unwrap_or("tenure"))
+            .connect_timeout(all.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT))
+            .ssl_mode(if tls { SslMode::Require } else { SslMode::Disable })
+            .ssl_negotiation(all.get_ssl_negotiation())
+            .channel_binding(all.get_channel_binding())
+            .tcp_user_timeout(SILENT_MAX)
+            .keepalives_idle(SILENT_MAX)
+            .keepalives_interval(Duration::from_secs(1))
+            .keepalives_retries(3)
+            // A standby takes no locks.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        config
+    };
+    all.get_hosts().iter().enumerate().map(one).collect()
 }
 
 /// Trusts the certificates in a file, or else those of the system.
@@ -140,16 +221,29 @@ mod tests {
     #[test]
     fn urls_say_where_and_as_whom() {
         let settings = Settings::parse("postgres://me:p%40ss@a:1,b:2/app?schema=locks&connect_timeout=2").unwrap();
-        assert_eq!(settings.config.get_user(), Some("me"));
-        assert_eq!(settings.config.get_password(), Some(&b"p@ss"[..]));
-        assert_eq!(settings.config.get_ports(), [1, 2]);
-        assert_eq!(settings.config.get_connect_timeout(), Some(&Duration::from_secs(2)));
+        assert_eq!(settings.target.hosts.len(), 2);
+        for (config, (host, port)) in settings.target.hosts.iter().zip([("a", 1), ("b", 2)]) {
+            assert_eq!((config.get_hosts(), config.get_ports()), (&[Host::Tcp(host.to_owned())][..], &[port][..]));
+            assert_eq!((config.get_user(), config.get_password()), (Some("me"), Some(&b"p@ss"[..])));
+            assert_eq!(config.get_dbname(), Some("app"));
+            assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(2)));
+        }
         assert_eq!(settings.schema, "\"locks\"");
         assert_eq!(settings.shown, "postgres://me:***@a:1,b:2/app?schema=locks&connect_timeout=2");
-        assert!(settings.listen.is_none() && settings.tls.is_none());
-        let settings = Settings::parse("postgres://h/db?schema=a%22b&listen=postgres%3A%2F%2Fdirect%2Fdb").unwrap();
+        assert!(settings.listen.is_none() && settings.target.tls.is_none());
+        let settings = Settings::parse("postgres://h/db?schema=a%22b").unwrap();
         assert_eq!(settings.schema, "\"a\"\"b\"");
-        assert!(settings.listen.is_some());
+    }
+
+    #[test]
+    fn listening_elsewhere_is_as_the_same_user_unless_told() {
+        let listens = |url: &str| Settings::parse(url).unwrap().listen.unwrap().hosts.remove(0);
+        let config = listens("postgres://me:secret@pooler:6432/db?listen=direct:5433");
+        assert_eq!((config.get_user(), config.get_password()), (Some("me"), Some(&b"secret"[..])));
+        assert_eq!((config.get_dbname(), config.get_ports()), (Some("db"), &[5433][..]));
+        let config = listens("postgres://me:secret@pooler/alias?listen=postgres%3A%2F%2Fyou%3Ahidden%40direct%2Freal");
+        assert_eq!((config.get_user(), config.get_password()), (Some("you"), Some(&b"hidden"[..])));
+        assert_eq!(config.get_dbname(), Some("real"));
     }
 
     #[test]
@@ -161,6 +255,8 @@ mod tests {
             ("postgres://u:hidden@h/db?sslmode=verify-full&sslrootcert=/no/such", "/no/such"),
             ("postgres://u:hidden@h/db?layout=plain", "understood"),
             ("postgres:///db", "no host"),
+            ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fschema%3Dx", "within listen="),
+            ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fsslmode%3Dprefer", "sslmode=prefer"),
         ] {
             let error = Settings::parse(url).unwrap_err();
             let text = format!("{error:?}");

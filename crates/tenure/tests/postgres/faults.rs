@@ -1,0 +1,246 @@
+//! What goes wrong: servers that crash, hang and cut connections, rows that are damaged, clocks that step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::backend::{Backend as _, ClaimRequest, Claimed, Shape, Standing};
+use tenure::backends::postgres::PostgresBackend;
+use tenure::clock::SystemClock;
+use tenure::{ClaimId, ErrorKind, Name, Owner};
+use tenure_testkit::servers::{Postgres, shared};
+
+use crate::support::{LONG, connect, contend, soon, until, until_waiting, waiting};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_told_by_the_release() {
+    let server = shared::postgres();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    let held = a.lock("told").ttl(LONG).acquire().await.unwrap();
+    let token = held.token();
+    let next = waiting(&b, "told");
+    until_waiting(&a, "told", 1).await;
+    held.release().await.unwrap();
+    let next = soon("the waiter's turn", next).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_crashes_and_comes_back_costs_nobody_a_lock_or_a_place() {
+    let server = Postgres::builder().durable().start();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    let held = a.lock("x").ttl(Duration::from_secs(20)).acquire().await.unwrap();
+    let (token, deadline) = (held.token(), held.deadline());
+    let next = waiting(&b, "x");
+    until_waiting(&a, "x", 1).await;
+    server.restart();
+    until("it is renewed", async || held.deadline() > deadline).await;
+    assert!(held.is_held() && held.token() == token);
+    held.release().await.unwrap();
+    let next = soon("the waiter's turn", next).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    soon("a release", next.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_costs_a_lease_at_its_deadline_and_is_used_again_later() {
+    let server = Postgres::start();
+    let a = connect(server.url()).await;
+    let held = a.lock("x").ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    server.pause();
+    soon("the loss", held.lost()).await;
+    assert!(!held.is_held());
+    server.resume();
+    let again = soon("a grant", a.lock("x").ttl(LONG).acquire()).await.unwrap();
+    assert!(again.token() > held.token());
+    soon("a release", again.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_cut_are_opened_again() {
+    let server = Postgres::start();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    for turn in 0..3 {
+        let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+        let next = waiting(&b, "x");
+        until_waiting(&a, "x", 1).await;
+        server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tenure'");
+        soon("a release", held.release()).await.unwrap();
+        let next = soon(&format!("the waiter's turn {turn}"), next).await.unwrap().unwrap();
+        soon("a release", next.release()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_connection_is_held_for_a_lock_or_a_wait() {
+    let server = Postgres::start();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    let mut held = Vec::new();
+    let mut waits = Vec::new();
+    for number in 0..50 {
+        held.push(a.lock(format!("x{number}")).ttl(LONG).acquire().await.unwrap());
+        waits.push(waiting(&b, &format!("x{number}")));
+    }
+    until_waiting(&a, "x49", 1).await;
+    let count = || server.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'");
+    assert!(count().parse::<u32>().unwrap() <= 2 * 5, "{}", count());
+    for held in held {
+        held.release().await.unwrap();
+    }
+    for wait in waits {
+        soon("a turn", wait).await.unwrap().unwrap().release().await.unwrap();
+    }
+    // In the end, nothing but the ears.
+    until("idle ones are closed", async || count() == "2").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_want_the_same_names_in_other_orders_do_not_deadlock() {
+    let server = Postgres::start();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(connect(server.url()).await);
+    }
+    contend(&clients, 30).await;
+    assert!(!server.log().contains("deadlock detected"), "{}", server.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_are_new_to_some_and_known_to_others_do_not_deadlock() {
+    let server = Postgres::start();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    for turn in 0..40 {
+        // Each pair of rows is made anew by two clients at once, one of them in a transaction with a name that is there.
+        let all = ["a", "b", "c", "d"].map(|name| format!("{name}{turn}"));
+        let mut tasks = Vec::new();
+        for client in [&a, &b] {
+            for name in &all {
+                let lock = client.lock(name).ttl(LONG).strict_fifo();
+                tasks.push(tokio::spawn(async move { soon("a turn", lock.acquire()).await?.release().await }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+    }
+    assert!(!server.log().contains("deadlock detected"), "{}", server.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_caller_has_left_does_not_come_after_its_release() {
+    let server = Postgres::start();
+    let backend = PostgresBackend::open(server.url(), Arc::new(SystemClock)).await.unwrap();
+    backend.listen(Arc::new(|_| {}));
+    server.pause();
+    // These keep all connections busy.
+    let busy: Vec<_> =
+        (0..16).map(|number| tokio::spawn(backend.claim(&name(&format!("busy{number}")), request(number)))).collect();
+    tokio::task::yield_now().await;
+    let left = request(100);
+    let id = left.id;
+    drop(backend.claim(&name("left"), left));
+    let released = tokio::spawn(backend.release(&name("left"), id, None));
+    server.resume();
+    for busy in busy {
+        soon("a claim", busy).await.unwrap().unwrap();
+    }
+    soon("a release", released).await.unwrap().unwrap();
+    let also = soon("another claim", backend.claim(&name("left"), request(101))).await.unwrap().value;
+    assert!(matches!(also, Claimed::Stands(Standing { state: Ok(_), .. })), "{also:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_damaged_costs_its_own_name_and_no_other() {
+    let server = Postgres::start();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    let held = a.lock("good").ttl(LONG).acquire().await.unwrap();
+    drop(b.lock("bad").ttl(LONG).acquire().await.unwrap().release().await);
+    server.psql("UPDATE tenure.names SET queue = 'garbage' WHERE name = 'bad'");
+    let mut tasks = Vec::new();
+    for number in 0..40 {
+        let which = if number % 4 == 0 { "bad".to_owned() } else { format!("free{number}") };
+        let lock = b.lock(&which).ttl(LONG).strict_fifo();
+        tasks.push(tokio::spawn(async move { (which, lock.acquire_within(Duration::from_secs(20)).await) }));
+    }
+    let next = waiting(&b, "good");
+    until("it waits", async || a.inspect("good").await.unwrap().waiters.len() == 1).await;
+    for task in tasks {
+        match soon("an answer", task).await.unwrap() {
+            (which, Err(error)) => assert!(which == "bad" && error.to_string().contains("damaged"), "{which}: {error}"),
+            (which, Ok(_)) => assert_ne!(which, "bad"),
+        }
+    }
+    held.release().await.unwrap();
+    soon("the waiter's turn", next).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_somebody_changes_or_drops_are_an_error_and_not_the_end() {
+    let server = Postgres::start();
+    let a = connect(server.url()).await;
+    let fails = async |what: &str| {
+        let error = a.lock("x").ttl(LONG).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{what}: {error}");
+    };
+    a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    server.psql("ALTER TABLE tenure.names ALTER token TYPE text");
+    // More often than there are connections.
+    for _ in 0..8 {
+        fails("another type").await;
+    }
+    server.psql("DROP SCHEMA tenure CASCADE");
+    fails("no table").await;
+    connect(server.url()).await.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    soon("a turn", a.lock("x").ttl(LONG).acquire()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_costs_no_token() {
+    let server = Postgres::builder().shifted_clock().start();
+    let a = connect(server.url()).await;
+    let mut last = None;
+    for shift in [0, -3_600, 7_200, -60, 0] {
+        server.shift_clock(shift);
+        let held = soon("a turn", a.lock("x").ttl(LONG).acquire()).await.unwrap();
+        assert!(held.token() > last, "{shift}: {:?} after {last:?}", held.token());
+        last = held.token();
+        held.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_back_keeps_what_is_held() {
+    let server = Postgres::builder().shifted_clock().start();
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
+    let held = a.lock("x").ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    server.shift_clock(-3_600);
+    let deadline = held.deadline();
+    until("it is renewed", async || held.deadline() > deadline).await;
+    assert!(held.is_held() && b.lock("x").ttl(LONG).try_acquire().await.unwrap().is_none());
+    let token = held.token();
+    held.release().await.unwrap();
+    assert!(b.lock("x").ttl(LONG).acquire().await.unwrap().token() > token);
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn request(id: u64) -> ClaimRequest {
+    ClaimRequest {
+        id: ClaimId(id + 1),
+        owner: Owner::random(),
+        label: "a test".into(),
+        shape: Shape::Exclusive,
+        ttl: LONG,
+        queue: true,
+        block: 1,
+        strict: false,
+        inbox: "".into(),
+        within: Vec::new(),
+        reenter: None,
+        solo: false,
+        attempt: 0,
+        presumed: Duration::ZERO,
+    }
+}

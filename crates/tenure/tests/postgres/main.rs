@@ -1,0 +1,10 @@
+//! PostgreSQL: what is special about rows, transactions, notifications, poolers and standbys.
+#![cfg(feature = "postgres")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
+
+mod faults;
+mod listening;
+mod pooler;
+mod standby;
+mod support;
+mod tables;

@@ -1,0 +1,78 @@
+//! A pooler that gives each transaction another connection.
+
+use tenure_testkit::servers::{PgBouncer, Postgres};
+
+use crate::support::{LONG, connect, contend, ears, findings, soon, until_waiting, waiting};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_behind_a_pooler_look_and_keep_their_order() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::before(&server, 3);
+    let (a, b) = (connect(pooler.url()).await, connect(pooler.url()).await);
+    let direct = connect(server.url()).await;
+    assert_eq!(ears(&server), 1, "one hears, two know that they do not");
+    let found = findings(&a).await;
+    assert!(found.iter().any(|what| what.contains("nothing is heard")), "{found:?}");
+    let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let next = waiting(&b, "x");
+    until_waiting(&a, "x", 1).await;
+    // It is told at once, and so might be let past one that has to look.
+    let last = waiting(&direct, "x");
+    until_waiting(&a, "x", 2).await;
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = soon("the waiter's turn", next).await.unwrap().unwrap();
+    assert!(next.token() > token && !last.is_finished());
+    next.release().await.unwrap();
+    soon("the last one's turn", last).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_has_one_client_is_known_for_what_it_is() {
+    let server = Postgres::start();
+    // The only client would be given the same connection again and again, and hear itself.
+    let pooler = PgBouncer::before(&server, 1);
+    let a = connect(pooler.url()).await;
+    let facts = a.doctor().await.unwrap().facts;
+    assert!(facts.iter().any(|(what, told)| what == "statements" && told == "not prepared"), "{facts:?}");
+    assert!(facts.iter().any(|(what, told)| what.contains("hear") && told.contains("when they look")), "{facts:?}");
+    assert_eq!(ears(&server), 0);
+    let listening = server.psql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'");
+    assert_eq!(listening, "0", "it asked for nothing that would stay behind");
+    a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_direct_connection_for_listening_is_told() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::before(&server, 2);
+    let url = format!("{}?listen=127.0.0.1:{}", pooler.url(), server.port());
+    let (a, b) = (connect(&url).await, connect(&url).await);
+    assert_eq!(ears(&server), 2);
+    assert_eq!(findings(&a).await, ["fsync is off"]);
+    let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let next = waiting(&b, "x");
+    until_waiting(&a, "x", 1).await;
+    held.release().await.unwrap();
+    soon("the waiter's turn", next).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listening_to_another_server_is_found() {
+    let (server, other) = (Postgres::start(), Postgres::start());
+    let a = connect(server.url_with(&format!("listen=127.0.0.1:{}", other.port()))).await;
+    let found = findings(&a).await;
+    assert!(found.iter().any(|what| what.contains("listen= names")), "{found:?}");
+    a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_share_few_connections_of_a_pooler() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::before(&server, 2);
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(connect(pooler.url()).await);
+    }
+    contend(&clients, 5).await;
+}
