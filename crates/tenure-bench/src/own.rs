@@ -13,6 +13,7 @@ pub fn listings() -> Vec<Listing> {
         ("redis", "ttl_ms, else the defaults; tokio with one thread"),
         ("redlock", "ttl_ms, else the defaults; tokio with one thread"),
         ("embedded", "sqlite, ttl_ms, else the defaults; tokio with one thread"),
+        ("etcd", "ttl_ms, else the defaults; tokio with one thread"),
         ("postgres", "ttl_ms, else the defaults; tokio with one thread"),
         ("memory", "ttl_ms, else the defaults; tokio with one thread"),
     ];

@@ -2,7 +2,7 @@
 //!
 //! A store is one line of [`OTHERS`], one of `own::listings`, and where there is a limit a contestant of its own (as `updates`).
 
-use tenure_testkit::servers::Postgres;
+use tenure_testkit::servers::{Etcd, Postgres};
 
 use crate::contestant::Contestant;
 use crate::updates;
@@ -24,6 +24,12 @@ impl Server for Postgres {
     }
 }
 
+impl Server for Etcd {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+}
+
 /// One more store.
 pub struct Other {
     /// As contestants name it.
@@ -34,9 +40,12 @@ pub struct Other {
     pub limit: Option<fn() -> Contestant>,
 }
 
-/// All of them.
-pub const OTHERS: [Other; 1] = [Other {
-    name: "postgres",
-    start: || Box::new(Postgres::builder().durable().start()),
-    limit: Some(updates::contestant),
-}];
+/// All of them; of those that are clusters one member, as it shares the machine with its clients.
+pub const OTHERS: [Other; 2] = [
+    Other { name: "etcd", start: || Box::new(Etcd::builder().members(1).start()), limit: None },
+    Other {
+        name: "postgres",
+        start: || Box::new(Postgres::builder().durable().start()),
+        limit: Some(updates::contestant),
+    },
+];

@@ -118,8 +118,12 @@ fn goals(data: &Data) -> Vec<Goal> {
             format!("PostgreSQL, pairs/s of {tasks}, against two committed updates of one row by the same client");
         goals.push(at_least(&what, ratio.map(|ratio| ratio.median), 0.9, " times"));
     }
-    for what in ["etcd, pairs/s, against its Go recipe", "ZooKeeper, pairs/s, against Curator"] {
-        goals.push(Goal { what: what.into(), measured: "-".into(), goal: "no backend yet".into(), reached: None });
+    for (store, named, recipe) in [("etcd", "etcd", "etcd-concurrency"), ("zookeeper", "ZooKeeper", "curator-mutex")] {
+        for (tasks, params, goal) in [("one task", &[("tasks", 1.0)], 0.95), ("256 tasks", &[("tasks", 256.0)], 1.0)] {
+            let ratio = data.ratio(&pick("pairs", store, params, ""), ("tenure", recipe), "pairs_per_s");
+            let what = format!("{named}, pairs/s of {tasks}, against {recipe}");
+            goals.push(at_least(&what, ratio.map(|ratio| ratio.median), goal, " times"));
+        }
     }
     goals
 }
