@@ -38,7 +38,7 @@ pub async fn a_broken_holder_is_told_who_and_why(fixture: &Fixture) {
         let told = client.release(&name, held.id, None).await;
         assert!(matches!(&told, Released::Broken { by: b, reason: r } if *b == by && *r == reason), "{told:?}");
     }
-    if client.capabilities().queue && !fixture.is_unreliable() {
+    if client.capabilities().queue && client.capabilities().pushes && !fixture.is_unreliable() {
         let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };
         let told = |event: &Event| matches!(event, Event::Ended { id, loss: l, .. } if *id == held.id && *l == loss);
         client.hear("the break", || client.events().iter().any(told).then_some(())).await;
