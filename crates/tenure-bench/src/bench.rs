@@ -216,7 +216,8 @@ impl Bench {
 
     /// Those over a store.
     pub fn over(&self, store: &str) -> Vec<Contestant> {
-        self.contestants.iter().filter(|contestant| contestant.store == store).cloned().collect()
+        let measured = self.contestants.iter().filter(|_| self.plan.measures(store));
+        measured.filter(|contestant| contestant.store == store).cloned().collect()
     }
 
     /// tenure over a store.

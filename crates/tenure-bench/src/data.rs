@@ -1,6 +1,6 @@
 //! Raw data that was read back, and the figures in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -48,16 +48,26 @@ impl Data {
         Ok(data)
     }
 
-    /// Takes the questions that a later run has asked again from that run.
+    /// Takes what a later run has asked again, a question over a store, from that run.
     pub fn replace(&mut self, later: Self) {
-        let mut questions: Vec<String> = later.measured.iter().map(|line| line.question.clone()).collect();
-        questions.sort();
-        questions.dedup();
-        self.measured.retain(|line| !questions.contains(&line.question));
-        self.missing.retain(|line| !questions.contains(&line.question));
+        let asked: BTreeSet<(String, String)> =
+            later.measured.iter().map(|line| (line.question.clone(), line.store.clone())).collect();
+        let again = |question: &str, store: &str| asked.contains(&(question.to_owned(), store.to_owned()));
+        // What was not asked for at all says nothing of a question, and holds until it is.
+        let stores: BTreeSet<&str> = asked.iter().map(|(_, store)| store.as_str()).collect();
+        let told_again = |line: &Missing| {
+            if line.question.is_empty() {
+                stores.contains(line.store.as_str())
+            } else {
+                again(&line.question, &line.store)
+            }
+        };
+        self.measured.retain(|line| !again(&line.question, &line.store));
+        self.missing.retain(|line| !told_again(line));
         self.measured.extend(later.measured);
-        self.missing.extend(later.missing.into_iter().filter(|line| questions.contains(&line.question)));
-        self.sources.extend(later.sources.into_iter().map(|(name, _)| (name, questions.clone())));
+        self.missing.extend(later.missing.into_iter().filter(told_again));
+        let asked: Vec<String> = asked.iter().map(|(question, store)| format!("{question} over {store}")).collect();
+        self.sources.extend(later.sources.into_iter().map(|(name, _)| (name, asked.clone())));
     }
 
     /// Reads the text of a file.

@@ -29,6 +29,9 @@ enum What {
         /// Only these of pairs, hot, crowd, takeover, held, waiters, names, redlock and embedded; all if not told.
         #[arg(long, value_delimiter = ',', value_name = "QUESTION,..")]
         only: Vec<String>,
+        /// Only these of redis, redlock, embedded, memory, etcd and postgres; all if not told.
+        #[arg(long, value_delimiter = ',', value_name = "STORE,..")]
+        stores: Vec<String>,
         /// Only these peers (redsync, redislock, redisson-rlock, redisson-fair, redisson-fenced, node-redlock, redis-py, rslock,
         /// distributed-lock, pg-advisory, sqlx-advisory), or all of a language (go, java, node, python, rust); `none` for tenure alone.
         #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
@@ -45,7 +48,7 @@ enum What {
     },
     /// Makes the report again from raw data.
     Report {
-        /// The raw data; a later file replaces the questions it has of those before.
+        /// The raw data; a later file replaces what it has, question by question and store by store, of those before.
         #[arg(value_name = "RAW.jsonl", required = true)]
         raw: Vec<PathBuf>,
         /// Where the report goes; beside the folder of the raw data if not told.
@@ -70,9 +73,9 @@ enum What {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().what {
-        What::Run { quick, only, peers, rounds, out, name } => {
+        What::Run { quick, only, stores, peers, rounds, out, name } => {
             let rounds = rounds.unwrap_or(if quick { 1 } else { 5 }).max(1);
-            run(Plan { quick, rounds, only, peers }, &out, &name)
+            run(Plan { quick, rounds, only, stores, peers }, &out, &name)
         }
         What::Report { raw, out } => {
             let first = raw.first().and_then(|raw| raw.parent()).and_then(Path::parent);

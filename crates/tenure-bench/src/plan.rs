@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::stores::OTHERS;
+
 /// What is measured, and how thoroughly.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -11,6 +13,8 @@ pub struct Plan {
     pub rounds: usize,
     /// The questions; all, if empty.
     pub only: Vec<String>,
+    /// The stores; all, if empty.
+    pub stores: Vec<String>,
     /// Peers or programs that take part; all, if none are named.
     pub peers: Option<Vec<String>>,
 }
@@ -26,6 +30,12 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == question)
     }
 
+    /// Whether a store is measured. To see whether everything works, Redis and what needs no server are enough.
+    pub fn measures(&self, store: &str) -> bool {
+        let others = OTHERS.iter().any(|other| other.name == store);
+        !(self.quick && others) && (self.stores.is_empty() || self.stores.iter().any(|named| named == store))
+    }
+
     /// Whether a peer takes part, by its name or by its program's.
     pub fn invites(&self, peer: &str, program: &str) -> bool {
         let named = |peers: &Vec<String>| peers.iter().any(|name| name == peer || name == program);
@@ -34,6 +44,6 @@ impl Plan {
 
     /// For the first line of the raw data.
     pub fn told(&self) -> Value {
-        json!({ "quick": self.quick, "rounds": self.rounds, "only": self.only, "peers": self.peers })
+        json!({ "quick": self.quick, "rounds": self.rounds, "only": self.only, "stores": self.stores, "peers": self.peers })
     }
 }

@@ -141,7 +141,6 @@ fn a_report_is_made_from_a_small_run() {
         "| 10 | 80.0 (13.0) |",
         "redis-py over redis, hot {\"processes\":32}: no answer within 90 s: ended (round 2)",
         "a \\| b",
-        "etcd, zookeeper",
         "java: not there",
     ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
@@ -157,7 +156,7 @@ fn a_later_run_replaces_the_questions_it_has() {
     data.replace(later);
     assert_eq!(data.measured.iter().filter(|line| line.question == "hot" && line.round > 1).count(), 0);
     assert!(data.measured.iter().any(|line| line.question == "pairs"), "those of the others stay");
-    assert_eq!(data.sources, [("later.jsonl".to_owned(), vec!["hot".to_owned()])]);
+    assert_eq!(data.sources, [("later.jsonl".to_owned(), vec!["hot over redis".to_owned()])]);
 }
 
 #[test]

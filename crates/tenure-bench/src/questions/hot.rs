@@ -87,6 +87,9 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
 
 fn ask_over(bench: &mut Bench, store: &Other) -> Result<(), String> {
     let (all, span) = (bench.over(store.name), span(bench));
+    if all.is_empty() {
+        return Ok(());
+    }
     let server = (store.start)();
     let (urls, params) = (server.urls(), [(json!({ "processes": stores::PROCESSES }), bench.plan.rounds)]);
     bench.rounds(

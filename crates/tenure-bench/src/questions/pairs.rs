@@ -38,12 +38,17 @@ fn spans(plan: &Plan, contestant: &Contestant, tasks: usize) -> (f64, f64) {
 /// Those over another store, and its limit.
 fn over(bench: &Bench, store: &Other) -> Vec<Contestant> {
     let mut all = bench.over(store.name);
-    all.extend(store.limit.map(|limit| limit()));
+    if !all.is_empty() {
+        all.extend(store.limit.map(|limit| limit()));
+    }
     all
 }
 
 fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
     let mut all = bench.over("redis");
+    if all.is_empty() {
+        return all;
+    }
     if tasks == 1 {
         all.push(Contestant::classic());
     }
@@ -92,6 +97,9 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
 
 fn ask_over(bench: &mut Bench, store: &Other) -> Result<(), String> {
     let who = over(bench, store);
+    if who.is_empty() {
+        return Ok(());
+    }
     let (server, plan) = ((store.start)(), bench.plan.clone());
     let urls = server.urls();
     let params = stores::TASKS.map(|tasks| (json!({ "tasks": tasks }), bench.plan.rounds));

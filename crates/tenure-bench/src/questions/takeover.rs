@@ -38,7 +38,8 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     let server = Redis::start();
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = format!("sqlite:{}", folder.path().join("takeover.db").display());
-    let others = OTHERS.each_ref().map(|store| (store.name, (store.start)()));
+    let others = OTHERS.iter().filter(|store| bench.plan.measures(store.name));
+    let others: Vec<_> = others.map(|store| (store.name, (store.start)())).collect();
     let urls_of = |store: &str| match store {
         "redis" => vec![server.url().to_owned()],
         "embedded" => vec![file.clone()],
