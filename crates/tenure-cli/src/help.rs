@@ -18,6 +18,7 @@ Stores (--on, or TENURE_URL):
   redlock://H1,H2,H3,H4,H5[/DB]                  more than half of several Redis masters that know nothing of each
                                                  other; redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
   redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
+  zookeeper://H1,H2,H3[/CHROOT]                  a ZooKeeper ensemble (USER:PASSWORD@ of its digest scheme)
   memory:                                        this process alone, for trying things out
   Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.
 

@@ -40,6 +40,7 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         "redis" => cfg!(feature = "redis"),
         "redlock" => cfg!(feature = "redlock"),
         "postgres" => cfg!(feature = "postgres"),
+        "zookeeper" => cfg!(feature = "zookeeper"),
         _ => scheme == "memory",
     };
     if !built_in {
@@ -62,6 +63,12 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     if *feature == "redlock" {
         return Ok(Arc::new(
             crate::backends::redlock::RedlockBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
+    }
+    #[cfg(feature = "zookeeper")]
+    if *feature == "zookeeper" {
+        return Ok(Arc::new(
+            crate::backends::zookeeper::ZookeeperBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
         ));
     }
     let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -115,7 +122,7 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
 }
 
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3 or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, zookeeper://H1,H2,H3/CHROOT or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.

@@ -13,24 +13,38 @@ pub(crate) enum Client {
     Redsync,
     Redislock,
     Redisson,
+    Kazoo,
+    Curator,
 }
 
-const ALL: [Client; 5] = [Client::RedisPy, Client::NodeRedlock, Client::Redsync, Client::Redislock, Client::Redisson];
+const ALL: [Client; 7] = [
+    Client::RedisPy,
+    Client::NodeRedlock,
+    Client::Redsync,
+    Client::Redislock,
+    Client::Redisson,
+    Client::Kazoo,
+    Client::Curator,
+];
 
 impl Client {
     /// The word that lists it.
     fn family(self) -> &'static str {
         match self {
-            Self::RedisPy => "python",
+            Self::RedisPy | Self::Kazoo => "python",
             Self::NodeRedlock => "node",
             Self::Redsync | Self::Redislock => "go",
-            Self::Redisson => "java",
+            Self::Redisson | Self::Curator => "java",
         }
     }
 
     /// What tenure has to be told in order to share locks with it.
     pub(crate) fn layout(self) -> &'static str {
-        if self == Self::Redisson { "redisson" } else { "plain" }
+        match self {
+            Self::Redisson => "redisson",
+            Self::Kazoo | Self::Curator => "zookeeper",
+            _ => "plain",
+        }
     }
 
     /// The clients of the plain layout that take part.
@@ -48,9 +62,10 @@ impl Client {
         let source = root().join("interop").join(self.family());
         let mut command;
         match self {
-            Self::RedisPy => {
+            Self::RedisPy | Self::Kazoo => {
+                let driver = if self == Self::Kazoo { "kazoo_driver.py" } else { "driver.py" };
                 command = Command::new(self.there(installed.join("bin/python")));
-                command.arg(source.join("driver.py"));
+                command.arg(source.join(driver));
             }
             Self::NodeRedlock => {
                 command = Command::new("node");
@@ -62,13 +77,13 @@ impl Client {
                 command = Command::new(self.there(installed.join("driver")));
                 command.args(["-library", library]);
             }
-            Self::Redisson => {
+            Self::Redisson | Self::Curator => {
                 let (classes, libraries) = (self.there(installed.join("classes")), installed.join("lib/*"));
                 command = Command::new("java");
                 // It runs for seconds: the time to compile well would not come back.
                 command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]);
                 command.arg(format!("{}:{}", classes.display(), libraries.display()));
-                command.arg("Driver");
+                command.arg(if self == Self::Curator { "CuratorDriver" } else { "Driver" });
             }
         }
         command.args(urls);

@@ -7,6 +7,7 @@ use super::fleet::Fleet;
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::sentinel::Sentinel;
+use super::zookeeper::Zookeeper;
 
 /// The user of [`tls`].
 pub const USER: &str = "locker";
@@ -41,6 +42,12 @@ pub fn tls() -> &'static Redis {
 pub fn postgres() -> &'static Postgres {
     static SERVER: OnceLock<Postgres> = OnceLock::new();
     SERVER.get_or_init(Postgres::start)
+}
+
+/// Three ZooKeepers.
+pub fn zookeeper() -> &'static Zookeeper {
+    static SERVERS: OnceLock<Zookeeper> = OnceLock::new();
+    SERVERS.get_or_init(Zookeeper::start)
 }
 
 /// A master with two replicas, and three Sentinels.

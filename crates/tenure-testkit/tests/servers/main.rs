@@ -12,3 +12,4 @@ mod own_network;
 mod proxy;
 mod redis;
 mod sentinel;
+mod zookeeper;
