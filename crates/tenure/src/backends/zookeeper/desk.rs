@@ -16,7 +16,6 @@ use super::url::Settings;
 use crate::backend::{Event, Listener};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, ErrorKind, Loss, Result};
-use crate::owner::ClaimId;
 
 /// The session that is used for what needs none of a certain timeout.
 const TTL_USUAL: Duration = Duration::from_secs(10);
@@ -49,6 +48,11 @@ pub(super) struct Desk {
 
 fn unpoisoned<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
     guarded.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets time pass, for work that nobody waits for.
+pub(super) async fn pause(time: Duration) {
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
 
 impl Desk {
@@ -196,11 +200,6 @@ impl Desk {
 
     pub(super) fn forget(&self, path: &str) {
         unpoisoned(&self.known).remove(path);
-    }
-
-    /// Removes a claim whose node has gone, without a word.
-    pub(super) fn drop_claim(&self, id: ClaimId, placed: &super::table::Placed) {
-        self.table.remove(id, Some(placed));
     }
 
     pub(super) fn has_containers(&self) -> bool {

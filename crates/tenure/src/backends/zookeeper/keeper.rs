@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use zookeeper_client::{Error as Refused, SessionState};
 
-use super::desk::Desk;
+use super::desk::{Desk, pause};
 use super::names::Node;
 use super::session::{Kind, Session};
 use super::table::Entry;
@@ -54,7 +54,7 @@ async fn follow(desk: Weak<Desk>, session: Weak<Session>, mut states: zookeeper_
 async fn keep(desk: Weak<Desk>, session: Weak<Session>) {
     let mut rounds = Rounds::default();
     loop {
-        let pause = {
+        let round = {
             let (Some(desk), Some(session)) = (desk.upgrade(), session.upgrade()) else { return };
             if session.has_ended() {
                 return;
@@ -65,7 +65,7 @@ async fn keep(desk: Weak<Desk>, session: Weak<Session>) {
             }
             desk.pace().min(session.timeout / 10).clamp(ROUND.0, ROUND.1)
         };
-        tokio::time::sleep(pause).await;
+        pause(round).await;
     }
 }
 

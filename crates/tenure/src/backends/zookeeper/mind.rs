@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::select;
 use zookeeper_client::OneshotWatcher;
 
-use super::desk::Desk;
+use super::desk::{self, Desk};
 use super::look::{Ahead, Fresh};
 use super::session::{Answered, Kind};
 use super::table::{Entry, Placed};
@@ -58,7 +58,7 @@ async fn mind(desk: Weak<Desk>, id: ClaimId) {
             Err(error) => tracing::debug!(%error, claim = %id, "a claim cannot be watched"),
         }
         if again {
-            tokio::time::sleep(pause).await;
+            desk::pause(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         } else {
             pause = PAUSE.0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use zookeeper_client::Error as Refused;
 
-use super::desk::Desk;
+use super::desk::{Desk, pause};
 use super::error::of_request;
 use super::look::Fresh;
 use super::mind;
@@ -65,7 +65,7 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
     let counted_from = counted.iter().map(|(from, _)| *from).min().unwrap_or(now);
     let due_at_once = counted.iter().filter(|(_, ttl)| counted_from + *ttl / 3 <= desk.clock.now());
     if let Some((_, ttl)) = due_at_once.min_by_key(|(_, ttl)| *ttl) {
-        tokio::time::sleep(*ttl / PAUSE_PART).await;
+        pause(*ttl / PAUSE_PART).await;
     }
     Ok(Answer { value, counted_from })
 }
