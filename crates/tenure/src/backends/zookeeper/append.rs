@@ -288,10 +288,15 @@ impl Asking {
         let own = found.iter().position(|(_, known)| known.session == session.id);
         if let Some(own) = own {
             let (node, known) = found.remove(own);
+            let alone = found.is_empty();
             self.remove(found).await?;
             let placed = Placed { node: node.name, number: known.number(), token: known.token() };
             self.keep(&placed);
-            return self.settle(placed, nodes).await;
+            if alone {
+                return self.settle(placed, nodes).await;
+            }
+            let nodes = desk.nodes(session, name, Fresh::No).await?;
+            return self.settle(placed, &nodes).await;
         }
         let other =
             found.iter().position(|(_, known)| self.request.attempt != 0 && !desk.is_of_the_past(known.session));
