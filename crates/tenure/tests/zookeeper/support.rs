@@ -73,8 +73,17 @@ impl Ear {
         Self { backend, heard }
     }
 
+    /// Claims, and claims again where that was not answered.
     pub(crate) async fn stands(&self, name: &Name, request: &ClaimRequest) -> Standing {
-        match soon("a claim", self.backend.claim(name, request.clone())).await.unwrap().value {
+        let claimed = async {
+            loop {
+                match self.backend.claim(name, request.clone()).await {
+                    Ok(answer) => return answer.value,
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
+            }
+        };
+        match soon("a claim", claimed).await {
             Claimed::Stands(standing) => standing,
             other => panic!("{other:?}"),
         }
