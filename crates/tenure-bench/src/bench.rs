@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::contestant::{Contestant, PROGRAMS, WITHOUT_TENURE, installed, listed, own_command};
+use crate::contestant::{Contestant, PROGRAMS, installed, listed, own_command};
 use crate::machine;
 use crate::plan::Plan;
 use crate::questions::Question;
@@ -56,14 +56,6 @@ impl Bench {
             };
             missing.push(Missing::of(&format!("{locks} ({program})"), "", &why));
         }
-        contestants.retain(|contestant| {
-            let measured = !WITHOUT_TENURE.contains(&contestant.store.as_str());
-            if !measured {
-                let why = format!("not measured: tenure has no backend for {} yet", contestant.store);
-                missing.push(Missing::of(&contestant.peer, &contestant.store, &why));
-            }
-            measured
-        });
         let known = |name: &String| {
             name == "none"
                 || PROGRAMS.iter().any(|(program, _)| program == name)

@@ -17,8 +17,6 @@ pub const PROGRAMS: [(&str, &str); 5] = [
     ("python", "redis-py's Lock, kazoo's Lock"),
     ("rust", "rslock, distributed-lock, PostgreSQL's advisory locks (plain and by sqlx)"),
 ];
-/// Stores that tenure has no backend for: their locks are named, not measured.
-pub const WITHOUT_TENURE: [&str; 1] = ["zookeeper"];
 /// How long a contestant has beyond what its order takes, to start, connect and warm up. Thirty-two Java machines that
 /// start at once on two cores need most of it.
 const PATIENCE: Duration = Duration::from_secs(45);

@@ -29,11 +29,11 @@ enum What {
         /// Only these of pairs, hot, crowd, takeover, held, waiters, names, redlock and embedded; all if not told.
         #[arg(long, value_delimiter = ',', value_name = "QUESTION,..")]
         only: Vec<String>,
-        /// Only these of redis, redlock, embedded, memory, etcd and postgres; all if not told.
+        /// Only these of redis, redlock, embedded, memory, etcd, postgres and zookeeper; all if not told.
         #[arg(long, value_delimiter = ',', value_name = "STORE,..")]
         stores: Vec<String>,
         /// Only these peers (redsync, redislock, redisson-rlock, redisson-fair, redisson-fenced, node-redlock, redis-py, rslock,
-        /// distributed-lock, pg-advisory, sqlx-advisory), or all of a language (go, java, node, python, rust); `none` for tenure alone.
+        /// distributed-lock, etcd-concurrency, etcdctl, curator-mutex, kazoo, pg-advisory, sqlx-advisory), or all of a language (go, java, node, python, rust); `none` for tenure alone.
         #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
         peers: Option<Vec<String>>,
         /// How often each measurement is made; 5 times if not told, with --quick once.

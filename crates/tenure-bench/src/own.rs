@@ -15,6 +15,7 @@ pub fn listings() -> Vec<Listing> {
         ("embedded", "sqlite, ttl_ms, else the defaults; tokio with one thread"),
         ("etcd", "ttl_ms, else the defaults; tokio with one thread"),
         ("postgres", "ttl_ms, else the defaults; tokio with one thread"),
+        ("zookeeper", "ttl_ms, else the defaults; tokio with one thread"),
         ("memory", "ttl_ms, else the defaults; tokio with one thread"),
     ];
     let tenure = stores.map(|(store, settings)| Listing {

@@ -2,7 +2,7 @@
 //!
 //! A store is one line of [`OTHERS`], one of `own::listings`, and where there is a limit a contestant of its own (as `updates`).
 
-use tenure_testkit::servers::{Etcd, Postgres};
+use tenure_testkit::servers::{Etcd, Postgres, Zookeeper};
 
 use crate::contestant::Contestant;
 use crate::updates;
@@ -30,6 +30,12 @@ impl Server for Etcd {
     }
 }
 
+impl Server for Zookeeper {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+}
+
 /// One more store.
 pub struct Other {
     /// As contestants name it.
@@ -41,11 +47,18 @@ pub struct Other {
 }
 
 /// All of them; of those that are clusters one member, as it shares the machine with its clients.
-pub const OTHERS: [Other; 2] = [
+pub const OTHERS: [Other; 3] = [
     Other { name: "etcd", start: || Box::new(Etcd::builder().members(1).start()), limit: None },
     Other {
         name: "postgres",
         start: || Box::new(Postgres::builder().durable().start()),
         limit: Some(updates::contestant),
     },
+    Other { name: "zookeeper", start: || Box::new(zookeeper()), limit: None },
 ];
+
+/// With room for the ttls that are asked for.
+fn zookeeper() -> Zookeeper {
+    let one = Zookeeper::builder().members(1).config("tickTime", "500");
+    one.config("minSessionTimeout", "1000").config("maxSessionTimeout", "60000").start()
+}

@@ -96,7 +96,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// The store: sqlite:PATH, sqlite: (the embedded default file), memory:, redis://HOST, rediss:// (TLS),
-    /// redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3 or
+    /// redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, zookeeper://H1,H2,H3 or
     /// postgres://USER@HOST/DB. Falls back to $TENURE_URL, then to sqlite:
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) on: Option<String>,

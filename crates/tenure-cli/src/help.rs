@@ -19,6 +19,7 @@ Stores (--on, or TENURE_URL):
                                                  other; redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
   postgres://USER[:PASSWORD]@HOST[:PORT]/DB      a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
   redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
+  zookeeper://H1,H2,H3[/CHROOT]                  a ZooKeeper ensemble (USER:PASSWORD@ of its digest scheme)
   memory:                                        this process alone, for trying things out
   Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.
 

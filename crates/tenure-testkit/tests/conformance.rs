@@ -13,6 +13,7 @@ use tenure::backends::redis::RedisBackend;
 use tenure::backends::redlock::RedlockBackend;
 #[cfg(target_os = "linux")]
 use tenure::backends::sqlite::SqliteBackend;
+use tenure::backends::zookeeper::ZookeeperBackend;
 use tenure::clock::SystemClock;
 use tenure_testkit::servers::{Fleet, shared};
 use tenure_testkit::{ManualClock, Store};
@@ -130,3 +131,13 @@ async fn postgres_pooled_store() -> Store {
 }
 
 tenure_testkit::conformance!(postgres_pooled, postgres_pooled_store);
+
+async fn zookeeper_store() -> Store {
+    let url = shared::zookeeper().url();
+    Store::in_real_time(move || {
+        let url = url.clone();
+        async move { ZookeeperBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+tenure_testkit::conformance!(zookeeper, zookeeper_store);

@@ -41,11 +41,11 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         "redlock" => cfg!(feature = "redlock"),
         "postgres" => cfg!(feature = "postgres"),
         "etcd" => cfg!(feature = "etcd"),
+        "zookeeper" => cfg!(feature = "zookeeper"),
         _ => scheme == "memory",
     };
     if !built_in {
-        let message = format!("the store of {shown:?} is not built into this tenure (cargo feature `{feature}`)");
-        return Err(Error::new(ErrorKind::NotBuilt, message).at(Step::Connect));
+        return Err(not_built(&shown, feature));
     }
     #[cfg(feature = "etcd")]
     if *feature == "etcd" {
@@ -69,6 +69,12 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     if *feature == "redlock" {
         return Ok(Arc::new(
             crate::backends::redlock::RedlockBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
+    }
+    #[cfg(feature = "zookeeper")]
+    if *feature == "zookeeper" {
+        return Ok(Arc::new(
+            crate::backends::zookeeper::ZookeeperBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
         ));
     }
     let (location, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -121,8 +127,15 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
     Ok(checkup)
 }
 
+fn not_built(shown: &str, feature: &str) -> Error {
+    let message = format!(
+        "the store of {shown:?} is not built into this tenure: build it with the cargo feature `{feature}`, which is on by default"
+    );
+    Error::new(ErrorKind::NotBuilt, message).at(Step::Connect)
+}
+
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, postgres://USER@HOST/DATABASE or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, zookeeper://H1,H2,H3/CHROOT, postgres://USER@HOST/DATABASE or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.
@@ -202,6 +215,14 @@ fn is_secret(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_was_left_out_is_named_with_its_feature() {
+        let error = not_built(&redacted("etcd://me:secret@host"), "etcd");
+        assert_eq!(error.kind(), ErrorKind::NotBuilt);
+        let text = error.to_string();
+        assert!(text.contains("`etcd`") && !text.contains("secret"), "{text}");
+    }
 
     #[test]
     fn passwords_are_never_shown() {

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::table::Table;
-use crate::contestant::WITHOUT_TENURE;
 use crate::data::Data;
 
 /// The title, the method and the machine.
@@ -112,6 +111,5 @@ pub(super) fn missing(data: &Data) -> String {
     } else if let Some(named) = data.run["plan"]["peers"].as_array() {
         let _ = writeln!(text, "- other peers than {}: not asked", Value::from(named.clone()));
     }
-    let _ = writeln!(text, "- not measured, as tenure has no backend for them yet: {}", WITHOUT_TENURE.join(", "));
     text
 }

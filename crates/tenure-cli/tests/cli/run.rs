@@ -259,12 +259,6 @@ fn a_store_that_cannot_be_used_is_69() {
 }
 
 #[test]
-fn a_store_that_is_not_built_in_is_69_and_shows_no_password() {
-    let refused = done(&mut bare(&["run", "x", "--on", "zookeeper://me:secret@host", "--", "true"])).exits(69);
-    assert!(refused.stderr.contains("`zookeeper`") && !refused.stderr.contains("secret"), "{refused:?}");
-}
-
-#[test]
 fn errors_are_json_where_asked_for() {
     let store = Store::new();
     let refused = store.tenure("run x --json -- no-such-command").exits(127);

@@ -104,7 +104,7 @@ fn usage_errors_are_json_where_asked_for() {
 
 #[test]
 fn a_bad_url_from_the_environment_is_said_to_come_from_there() {
-    for url in ["nosuch:thing", "thing", "zookeeper://h", "sqlite:/proc/none/x.db"] {
+    for url in ["nosuch:thing", "thing", "etcd://h/path", "sqlite:/proc/none/x.db"] {
         let refused = done(bare(&["show", "x"]).env("TENURE_URL", url));
         assert_ne!(refused.code, 0);
         refused.says("$TENURE_URL: ");

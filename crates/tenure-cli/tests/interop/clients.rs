@@ -14,19 +14,29 @@ pub(crate) enum Client {
     Redislock,
     Redisson,
     EtcdMutex,
+    Kazoo,
+    Curator,
 }
 
-const ALL: [Client; 6] =
-    [Client::RedisPy, Client::NodeRedlock, Client::Redsync, Client::Redislock, Client::Redisson, Client::EtcdMutex];
+const ALL: [Client; 8] = [
+    Client::RedisPy,
+    Client::NodeRedlock,
+    Client::Redsync,
+    Client::Redislock,
+    Client::Redisson,
+    Client::EtcdMutex,
+    Client::Kazoo,
+    Client::Curator,
+];
 
 impl Client {
     /// The word that lists it.
     fn family(self) -> &'static str {
         match self {
-            Self::RedisPy => "python",
+            Self::RedisPy | Self::Kazoo => "python",
             Self::NodeRedlock => "node",
             Self::Redsync | Self::Redislock | Self::EtcdMutex => "go",
-            Self::Redisson => "java",
+            Self::Redisson | Self::Curator => "java",
         }
     }
 
@@ -35,7 +45,8 @@ impl Client {
         match self {
             Self::RedisPy | Self::NodeRedlock | Self::Redsync | Self::Redislock => "plain",
             Self::Redisson => "redisson",
-            Self::EtcdMutex => "",
+            // In queues of the store's own.
+            Self::EtcdMutex | Self::Kazoo | Self::Curator => "",
         }
     }
 
@@ -54,9 +65,10 @@ impl Client {
         let source = root().join("interop").join(self.family());
         let mut command;
         match self {
-            Self::RedisPy => {
+            Self::RedisPy | Self::Kazoo => {
+                let driver = if self == Self::Kazoo { "kazoo_driver.py" } else { "driver.py" };
                 command = Command::new(self.there(installed.join("bin/python")));
-                command.arg(source.join("driver.py"));
+                command.arg(source.join(driver));
             }
             Self::NodeRedlock => {
                 command = Command::new("node");
@@ -72,13 +84,13 @@ impl Client {
                 command = Command::new(self.there(installed.join("driver")));
                 command.args(["-library", library]);
             }
-            Self::Redisson => {
+            Self::Redisson | Self::Curator => {
                 let (classes, libraries) = (self.there(installed.join("classes")), installed.join("lib/*"));
                 command = Command::new("java");
                 // It runs for seconds: the time to compile well would not come back.
                 command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]);
                 command.arg(format!("{}:{}", classes.display(), libraries.display()));
-                command.arg("Driver");
+                command.arg(if self == Self::Curator { "CuratorDriver" } else { "Driver" });
             }
         }
         command.args(urls);

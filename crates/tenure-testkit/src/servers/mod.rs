@@ -25,6 +25,7 @@ mod sentinel;
 pub mod shared;
 mod spawn;
 mod wait;
+mod zookeeper;
 
 pub use builder::Builder;
 pub use cluster::Cluster;
@@ -40,3 +41,4 @@ pub use proxy::Proxy;
 pub use redis::Redis;
 pub use sentinel::Sentinel;
 pub use wait::wait_until;
+pub use zookeeper::{Zookeeper, ZookeeperBuilder};

@@ -9,6 +9,7 @@ use super::pgbouncer::PgBouncer;
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::sentinel::Sentinel;
+use super::zookeeper::Zookeeper;
 
 /// The user of [`tls`].
 pub const USER: &str = "locker";
@@ -55,6 +56,12 @@ pub fn postgres() -> &'static Postgres {
 pub fn pgbouncer() -> &'static PgBouncer {
     static SERVER: OnceLock<PgBouncer> = OnceLock::new();
     SERVER.get_or_init(|| PgBouncer::before(postgres(), 4))
+}
+
+/// Three ZooKeepers.
+pub fn zookeeper() -> &'static Zookeeper {
+    static SERVERS: OnceLock<Zookeeper> = OnceLock::new();
+    SERVERS.get_or_init(Zookeeper::start)
 }
 
 /// A master with two replicas, and three Sentinels.

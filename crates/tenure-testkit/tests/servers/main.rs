@@ -13,3 +13,4 @@ mod postgres;
 mod proxy;
 mod redis;
 mod sentinel;
+mod zookeeper;

@@ -11,3 +11,5 @@ pub mod redis;
 pub mod redlock;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;

@@ -59,6 +59,7 @@ impl Queue {
     }
 
     /// How a claim stands.
+    #[cfg_attr(not(feature = "etcd"), allow(dead_code))]
     pub(crate) fn standing(&self, id: ClaimId, now: Moment) -> Option<Standing> {
         standing(self, id, now)
     }

@@ -1,0 +1,70 @@
+//! What ZooKeeper's refusals mean to a user.
+
+use zookeeper_client::Error as Refused;
+
+use crate::error::{Certainty, Error, ErrorKind};
+
+/// Whether the server answered: a refusal, of which nothing was applied.
+pub(super) fn is_answer(error: &Refused) -> bool {
+    matches!(
+        error,
+        Refused::NoNode
+            | Refused::NoAuth
+            | Refused::BadVersion
+            | Refused::NoChildrenForEphemerals
+            | Refused::NodeExists
+            | Refused::NotEmpty
+            | Refused::InvalidAcl
+            | Refused::NotReadOnly
+            | Refused::NoWatcher
+            | Refused::QuotaExceeded
+            | Refused::Throttled
+            | Refused::MarshallingError
+            | Refused::Unimplemented
+    )
+}
+
+/// Translates what became of a request. What the server refused was not applied; what it did not answer may have been.
+pub(super) fn of_request(error: Refused) -> Error {
+    let certainty = if is_answer(&error) { Certainty::NotApplied } else { Certainty::Unknown };
+    translate(error).with_certainty(certainty)
+}
+
+/// Translates an error from before anything was asked.
+pub(super) fn of_connecting(error: Refused) -> Error {
+    translate(error).with_certainty(Certainty::NotApplied)
+}
+
+pub(super) fn unavailable(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
+}
+
+/// A name that is changed by others as fast as we look.
+pub(super) fn restless() -> Error {
+    Error::new(ErrorKind::Unavailable, "others changed the name again and again").with_certainty(Certainty::Unknown)
+}
+
+fn translate(error: Refused) -> Error {
+    let (kind, message) = match &error {
+        Refused::NoAuth => {
+            (ErrorKind::Denied, "the znodes belong to another user: name it as zookeeper://USER:PASSWORD@HOST")
+        }
+        Refused::AuthFailed => (ErrorKind::Denied, "ZooKeeper refused the user or password"),
+        Refused::InvalidAcl => (ErrorKind::Denied, "ZooKeeper does not take the user's rights for new znodes"),
+        Refused::NoHosts => (ErrorKind::Unavailable, "no server of the ensemble answers, or they have no quorum"),
+        Refused::Timeout => (ErrorKind::Unavailable, "no answer from ZooKeeper"),
+        Refused::ConnectionLoss => (ErrorKind::Unavailable, "the connection to ZooKeeper was lost"),
+        Refused::SessionExpired | Refused::SessionMoved => (ErrorKind::Unavailable, "the ZooKeeper session expired"),
+        Refused::ClientClosed => (ErrorKind::Unavailable, "the ZooKeeper session was closed"),
+        Refused::Throttled => (ErrorKind::Unavailable, "ZooKeeper is overloaded and refuses requests"),
+        Refused::NotReadOnly => (ErrorKind::Unavailable, "this server is cut off from its quorum, and only reads"),
+        Refused::QuotaExceeded => (ErrorKind::Store, "the quota of the chroot is used up"),
+        Refused::NoChildrenForEphemerals => {
+            (ErrorKind::Store, "the znode of this name is ephemeral, and so cannot have claims below it")
+        }
+        Refused::Unimplemented => (ErrorKind::Store, "this ZooKeeper is too old: tenure needs 3.5 or newer"),
+        Refused::Custom(_) => (ErrorKind::Unavailable, "the connection to ZooKeeper failed"),
+        _ => (ErrorKind::Store, "ZooKeeper refused"),
+    };
+    Error::new(kind, message).because(error.to_string())
+}

@@ -1,0 +1,196 @@
+//! Looking at a name: its claims in their order, and how one of them stands.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::{join, join_all};
+use zookeeper_client::Error as Refused;
+
+use super::desk::Desk;
+use super::names::{Node, in_order, tag_of};
+use super::record::{Known, claim_of, id_of};
+use super::session::{Answered, Kind, Session};
+use crate::clock::Moment;
+use crate::machine::{ClaimRequest, Place, Queue, Refusal, Shape};
+use crate::name::Name;
+
+/// How many nodes are read at a time.
+const READS_MAX: usize = 256;
+
+/// How a claim stands behind others.
+#[derive(Debug)]
+pub(super) enum Judged {
+    /// It holds.
+    Holds,
+    /// It holds as long as it stands within this claim of its owner, whose token is told.
+    Within(Node, u64),
+    /// It waits.
+    Waits(Place),
+    /// It cannot stand there.
+    Refused(Refusal),
+    /// What was seen is not so any more.
+    Changed,
+}
+
+/// Whether everything is to be seen that anybody has been told of, or what this session has been told of suffices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fresh {
+    Yes,
+    No,
+}
+
+impl Desk {
+    /// The claims of a name, in order.
+    pub(super) async fn nodes(&self, session: &Session, name: &Name, fresh: Fresh) -> Answered<Vec<Node>> {
+        Ok(in_order(&self.children(session, &self.paths.of(name), fresh).await?))
+    }
+
+    pub(super) async fn children(&self, session: &Session, path: &str, fresh: Fresh) -> Answered<Vec<String>> {
+        let listed = session.ask(Kind::Read, || session.client.list_children(path));
+        let listed = match fresh {
+            Fresh::No => listed.await,
+            Fresh::Yes => {
+                // Answered in the order they are sent in, which is that of their first poll.
+                let synced = session.ask(Kind::Read, || session.client.sync(path));
+                let (synced, listed) = join(synced, listed).await;
+                synced?;
+                listed
+            }
+        };
+        match listed {
+            Err(Refused::NoNode) => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
+    /// What a node says; none if it has gone. Whose it is, and what it is given, never changes.
+    async fn look_into(&self, session: &Session, path: &str) -> Answered<Option<Arc<Known>>> {
+        match session.ask(Kind::Read, || session.client.get_data(path)).await {
+            Ok((data, stat)) => {
+                let known = Arc::new(Known::of(&data, &stat));
+                self.learn(path, known.clone());
+                Ok(Some(known))
+            }
+            Err(Refused::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What all these nodes say, but for those that have gone.
+    pub(super) async fn look_into_all(
+        &self,
+        session: &Session,
+        name: &Name,
+        nodes: &[Node],
+    ) -> Answered<Vec<(Node, Arc<Known>)>> {
+        self.read_all(session, name, nodes, false).await
+    }
+
+    async fn read_all(
+        &self,
+        session: &Session,
+        name: &Name,
+        nodes: &[Node],
+        remembered: bool,
+    ) -> Answered<Vec<(Node, Arc<Known>)>> {
+        let parent = self.paths.of(name);
+        let mut seen = Vec::with_capacity(nodes.len());
+        for some in nodes.chunks(READS_MAX) {
+            let looks = some.iter().map(|node| {
+                let path = format!("{parent}/{}", node.name);
+                async move {
+                    let known = match self.known(&path).filter(|_| remembered) {
+                        Some(known) => Some(known),
+                        None => self.look_into(session, &path).await?,
+                    };
+                    Ok(known.map(|known| (node.clone(), known)))
+                }
+            });
+            let looked: Answered<Vec<_>> = join_all(looks).await.into_iter().collect();
+            seen.extend(looked?.into_iter().flatten());
+        }
+        Ok(seen)
+    }
+
+    /// The store's time, as far as this machine knows it. For people: nothing is decided by it.
+    pub(super) fn wall(&self) -> Moment {
+        Moment(self.clock.wall_micros())
+    }
+
+    /// How a claim stands that comes behind these, or stands there already.
+    pub(super) async fn judge(
+        &self,
+        session: &Session,
+        name: &Name,
+        before: &[Node],
+        request: &ClaimRequest,
+        comes: bool,
+    ) -> Answered<Judged> {
+        let tag = tag_of(&request.owner);
+        // The first is who holds; those of this owner decide whether it re-enters. Of the others the shape is enough.
+        let asked = before.iter().enumerate().filter(|(place, node)| *place == 0 || node.tag == Some(tag));
+        let asked: Vec<Node> = asked.map(|(_, node)| node.clone()).collect();
+        let seen = self.read_all(session, name, &asked, true).await?;
+        if seen.len() < asked.len() {
+            return Ok(Judged::Changed);
+        }
+        let known: HashMap<&str, &Arc<Known>> = seen.iter().map(|(node, known)| (node.name.as_str(), known)).collect();
+        let now = self.wall();
+        let claims = before.iter().map(|node| {
+            let known = known.get(node.name.as_str()).map(|known| &***known);
+            claim_of(node, known, now, self.limits.max)
+        });
+        let queue = Queue::ordered(claims);
+        if let Some(refusal) = queue.refusal(request).filter(|_| comes) {
+            return Ok(Judged::Refused(refusal));
+        }
+        if let Some(outer) = queue.re_entered_by(request) {
+            let node = before.iter().find(|node| id_of(node) == outer.id);
+            let token = outer.grant.map_or(0, |grant| grant.token.get());
+            return Ok(node.map_or(Judged::Changed, |node| Judged::Within(node.clone(), token)));
+        }
+        Ok(if queue.has_room_for(request) { Judged::Holds } else { Judged::Waits(queue.place_at_the_end(now)) })
+    }
+}
+
+/// What a waiting claim has to see go before it is worth looking again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// This one.
+    Node(String),
+    /// Any of them: how many fit is not seen by one alone.
+    Any,
+    /// There is nobody.
+    Nobody,
+}
+
+/// Whom a claim of this shape waits for behind these: one that goes wakes one that waits.
+pub(super) fn ahead(before: &[Node], shape: Shape) -> Ahead {
+    let blocker = match shape {
+        Shape::Exclusive => before.last(),
+        Shape::Shared => before.iter().rev().find(|node| node.shape != Shape::Shared),
+        Shape::Permits { .. } => return Ahead::Any,
+    };
+    blocker.map_or(Ahead::Nobody, |node| Ahead::Node(node.name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::zookeeper::names::{digits, prefix};
+    use crate::owner::{ClaimId, Owner};
+
+    #[test]
+    fn a_writer_waits_for_the_one_before_and_a_reader_for_the_last_writer() {
+        let node = |number: i64, shape| {
+            let owner = Owner::random();
+            let name = format!("{}{}", prefix(ClaimId::random(), 0, &owner, shape), digits(number));
+            Node::parse(&name).unwrap()
+        };
+        let nodes = [node(1, Shape::Exclusive), node(2, Shape::Shared), node(3, Shape::Shared)];
+        assert_eq!(ahead(&nodes, Shape::Exclusive), Ahead::Node(nodes[2].name.clone()));
+        assert_eq!(ahead(&nodes, Shape::Shared), Ahead::Node(nodes[0].name.clone()));
+        assert_eq!(ahead(&nodes[1..], Shape::Shared), Ahead::Nobody);
+        assert_eq!(ahead(&nodes, Shape::Permits { units: 1, of: 2 }), Ahead::Any);
+    }
+}

@@ -1,0 +1,169 @@
+//! Watching: a claim that waits hears when its turn has come, and one that is ended by others hears of that.
+//!
+//! One task for each claim, asleep nearly always. It never decides: what it hears makes it look again.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::select;
+use zookeeper_client::OneshotWatcher;
+
+use super::desk::{self, Desk};
+use super::look::{Ahead, Fresh};
+use super::session::{Answered, Kind};
+use super::table::{Entry, Placed};
+use crate::backend::Event;
+use crate::owner::ClaimId;
+
+/// How long a look that failed is waited after.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// What a claim is woken by.
+enum Woken {
+    By(OneshotWatcher, Option<OneshotWatcher>),
+    /// At once: what was to be watched has gone already.
+    Now,
+    /// Its node is not there.
+    Gone,
+}
+
+/// Looks after a claim, unless somebody does.
+pub(super) fn start(desk: &Arc<Desk>, id: ClaimId) {
+    let begins = desk.table.change(id, |entry| !std::mem::replace(&mut entry.minded, true));
+    if begins == Some(true) {
+        desk.runtime.spawn(mind(desk.weak(), id));
+    }
+}
+
+async fn mind(desk: Weak<Desk>, id: ClaimId) {
+    let mut pause = PAUSE.0;
+    loop {
+        let woken = {
+            let Some(desk) = desk.upgrade() else { return };
+            let Some((entry, placed)) = present(&desk, id) else { return };
+            match watch(&desk, id, &entry, &placed).await {
+                Ok(Woken::Gone) => gone(&desk, id, &entry, &placed).await,
+                woken => woken,
+            }
+        };
+        let again = matches!(woken, Ok(Woken::Gone) | Err(_));
+        match woken {
+            Ok(Woken::By(own, Some(other))) => {
+                // The watch that is not needed any more is taken back.
+                select(Box::pin(own.changed()), Box::pin(other.changed())).await;
+            }
+            Ok(Woken::By(own, None)) => drop(own.changed().await),
+            Ok(Woken::Now) => tokio::task::yield_now().await,
+            Ok(Woken::Gone) => {}
+            Err(error) => tracing::debug!(%error, claim = %id, "a claim cannot be watched"),
+        }
+        if again {
+            desk::pause(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        } else {
+            pause = PAUSE.0;
+        }
+    }
+}
+
+/// What to do about a claim that is not at its node. [`Woken::Gone`]: look again, a little later.
+async fn gone(desk: &Desk, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Woken> {
+    let moves = |now: Entry| now.moving > 0 || now.placed != entry.placed;
+    if desk.table.get(id).is_some_and(moves) {
+        return Ok(Woken::Gone);
+    }
+    let missing = desk.missing(&entry.session, &entry.name, id, Some(placed.number)).await?;
+    desk.ended(id, placed, &missing);
+    Ok(Woken::Now)
+}
+
+/// The claim, if there is still something to look after.
+fn present(desk: &Desk, id: ClaimId) -> Option<(Entry, Placed)> {
+    let entry = desk.table.get(id)?;
+    let placed = entry.placed.clone().filter(|_| !entry.ending && !entry.session.has_ended());
+    if placed.is_none() {
+        // Whoever places it anew starts another.
+        desk.table.change(id, |entry| entry.minded = false);
+    }
+    Some((entry, placed?))
+}
+
+/// Sets the watches of a claim, and tells of its grant.
+async fn watch(desk: &Arc<Desk>, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Woken> {
+    let session = &entry.session;
+    let parent = desk.paths.of(&entry.name);
+    let own = format!("{parent}/{}", placed.node);
+    let (there, own) = session.ask(Kind::Read, || session.client.check_and_watch_stat(&own)).await?;
+    if there.is_none_or(|stat| stat.ephemeral_owner != session.id) {
+        return Ok(Woken::Gone);
+    }
+    if entry.grant.is_some() {
+        return Ok(Woken::By(own, None));
+    }
+    // Before the look, so that nothing is missed in between.
+    let all = match entry.request.shape {
+        crate::machine::Shape::Permits { .. } => {
+            let watched = session.ask(Kind::Read, || session.client.list_and_watch_children(&parent)).await;
+            Some(watched?.1)
+        }
+        _ => None,
+    };
+    let Some((standing, ahead)) = desk.stand(id, entry).await? else { return Ok(Woken::Gone) };
+    if let Ok(grant) = standing.state {
+        desk.tell_granted(id, standing.number, grant);
+        return Ok(Woken::By(own, None));
+    }
+    let other = match ahead {
+        Ahead::Any => all,
+        // Somebody was, a moment ago.
+        Ahead::Nobody => return Ok(Woken::Now),
+        Ahead::Node(node) => {
+            let path = format!("{parent}/{node}");
+            let (there, other) = session.ask(Kind::Read, || session.client.check_and_watch_stat(&path)).await?;
+            if there.is_none() {
+                return Ok(Woken::Now);
+            }
+            Some(other)
+        }
+    };
+    Ok(Woken::By(own, other))
+}
+
+impl Desk {
+    /// Tells of a grant, once; and lets claims of the same owner look again, which now may stand within it.
+    pub(super) fn tell_granted(self: &Arc<Self>, id: ClaimId, number: u64, grant: crate::machine::Grant) {
+        let told = self.table.change(id, |entry| std::mem::replace(&mut entry.told, true));
+        if told == Some(false) {
+            self.tell(Event::Granted { id, grant, number });
+        }
+        let Some(granted) = self.table.get(id) else { return };
+        for other in self.table.waiting(&granted.name, id) {
+            let same_owner = |entry: &Entry| entry.request.owner == granted.request.owner;
+            if self.table.get(other).as_ref().is_some_and(same_owner) {
+                let desk = self.clone();
+                self.runtime.spawn(async move { desk.look_again(other).await });
+            }
+        }
+    }
+
+    /// Looks how a waiting claim stands, and tells if it holds.
+    async fn look_again(self: Arc<Self>, id: ClaimId) {
+        let Some(entry) = self.table.get(id) else { return };
+        // If this fails, its renewal looks.
+        if let Ok(Some((standing, _))) = self.stand(id, &entry).await
+            && let Ok(grant) = standing.state
+        {
+            self.tell_granted(id, standing.number, grant);
+        }
+    }
+
+    /// The claims of a name, seen by all.
+    pub(super) async fn all_nodes(
+        &self,
+        session: &super::session::Session,
+        name: &crate::name::Name,
+    ) -> Answered<Vec<(super::names::Node, Arc<super::record::Known>)>> {
+        let nodes = self.nodes(session, name, Fresh::Yes).await?;
+        self.look_into_all(session, name, &nodes).await
+    }
+}

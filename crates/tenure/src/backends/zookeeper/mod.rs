@@ -1,0 +1,157 @@
+//! ZooKeeper: claims are ephemeral sequential nodes, and so wait in the order the servers gave them.
+//!
+//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT`. A name is one znode, and each claim of it a child called as Apache
+//! Curator calls its own: both exclude each other. Whoever stands first holds; whoever waits watches the one before it. Each
+//! ttl has a session of its own whose timeout it is, and which is kept alive by a write: an answer to that proves that the
+//! quorum knows of the session, while an answered ping only proves that one server lives.
+//!
+//! | fault | exclusion |
+//! |---|---|
+//! | client crash | kept: its claims end with its session, one ttl later at the latest |
+//! | client pause | kept: the deadline is the client's own |
+//! | server crash, also of the leader | kept: a quorum has every claim |
+//! | partition | kept: without a quorum nothing is granted, and leases are lost at their deadlines |
+//! | step of a server's clock | kept: sessions are timed by clocks that do not step |
+//!
+//! Tokens are the zxids of the nodes' creation: they grow as long as the ensemble keeps its data.
+
+mod append;
+mod desk;
+mod doctor;
+mod error;
+mod keeper;
+mod look;
+mod mind;
+mod moving;
+mod names;
+mod probe;
+mod pulse;
+mod record;
+mod release;
+mod renew;
+mod session;
+mod stand;
+mod table;
+mod url;
+mod views;
+
+use std::fmt;
+use std::sync::Arc;
+
+use self::desk::Desk;
+use self::error::of_request;
+use self::url::Settings;
+use crate::backend::{
+    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
+    Renewed, Survival,
+};
+use crate::clock::Clock;
+use crate::doctor::Checkup;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machine::NameView;
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
+
+/// One client of ZooKeeper.
+pub struct ZookeeperBackend {
+    desk: Arc<Desk>,
+}
+
+impl fmt::Debug for ZookeeperBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZookeeperBackend").field("url", &self.desk.settings.shown).finish_non_exhaustive()
+    }
+}
+
+impl ZookeeperBackend {
+    /// Connects to what a URL names, and makes the chroot if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a URL that is none, [`ErrorKind::Unavailable`] if no server answers or they have no
+    /// quorum, [`ErrorKind::Denied`] if the chroot belongs to somebody else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is claimed yet.
+    pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
+        let settings = Settings::parse(url)?;
+        let shown = settings.shown.clone();
+        let opened = async {
+            let limits = probe::limits(&settings).await?;
+            let desk = Desk::new(settings, limits, clock);
+            let session = desk.usual().await?;
+            session.make_root(desk.paths.root()).await.map_err(of_request)?;
+            Ok(Self { desk })
+        };
+        opened.await.map_err(|error: Error| error.in_store(shown))
+    }
+}
+
+impl Backend for ZookeeperBackend {
+    fn capabilities(&self) -> Capabilities {
+        let limits = self.desk.limits;
+        Capabilities {
+            blocks: false,
+            ttl_min: limits.min.max(crate::TTL_MIN),
+            ttl_max: limits.max.min(crate::TTL_MAX),
+            ..Capabilities::ALL
+        }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            store: "zookeeper",
+            time: "the leader's monotonic clock (sessions)",
+            client_crash: Survival::Kept,
+            client_pause: Survival::Kept,
+            store_crash: Survival::Kept,
+            failover: Survival::Kept,
+            partition: Survival::Kept,
+            clock_step: Survival::Kept,
+            tokens: "as long as the ensemble keeps its data",
+        }
+    }
+
+    fn url(&self) -> &str {
+        &self.desk.settings.shown
+    }
+
+    fn listen(&self, listener: Listener) {
+        self.desk.listen(listener);
+    }
+
+    fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
+        Box::pin(append::claim(self.desk.clone(), name.clone(), request))
+    }
+
+    fn renew(&self, batch: Vec<RenewRequest>, _fresh: bool) -> Call<Answer<Vec<Renewed>>> {
+        // A session has one connection, which is given up and made anew by itself when it is silent.
+        Box::pin(renew::renew(self.desk.clone(), batch))
+    }
+
+    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+        Box::pin(release::release(self.desk.clone(), name.clone(), id, number))
+    }
+
+    fn next_block(&self, _: &Name, _: ClaimId, _: Token, _: ClaimRequest) -> Call<Answer<Block>> {
+        Box::pin(async { Err(Error::new(ErrorKind::Invalid, "ZooKeeper gives no blocks of tokens")) })
+    }
+
+    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+        Box::pin(release::break_holders(self.desk.clone(), name.clone(), owner, by, reason))
+    }
+
+    fn inspect(&self, name: &Name) -> Call<NameView> {
+        Box::pin(views::inspect(self.desk.clone(), name.clone()))
+    }
+
+    fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
+        Box::pin(views::scan(self.desk.clone(), prefix.to_owned(), after, limit))
+    }
+
+    fn examine(&self) -> Call<Checkup> {
+        Box::pin(doctor::examine(self.desk.clone()))
+    }
+}

@@ -1,0 +1,196 @@
+//! Ending claims: one's own, or other holders'.
+
+use std::sync::Arc;
+
+use zookeeper_client::{CreateMode, Error as Refused};
+
+use super::desk::Desk;
+use super::error::{of_request, restless};
+use super::look::Fresh;
+use super::names::{Node, parent};
+use super::record::{Known, claim_of};
+use super::session::{Answered, Kind, Session};
+use super::stand::Note;
+use super::table::{Entry, Placed};
+use crate::backend::Released;
+use crate::error::Result;
+use crate::machine::Queue;
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+
+/// How often a break looks again because the name changed meanwhile.
+const TRIES_MAX: usize = 8;
+
+/// Ends a claim; with `number`, only if the store gave it that.
+pub(super) async fn release(desk: Arc<Desk>, name: Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
+    if let Some(entry) = desk.table.get(id) {
+        let turn = entry.gate.lock().await;
+        // Whoever had the turn before may have changed it.
+        if let Some(entry) = desk.table.get(id).filter(|entry| !entry.session.has_ended()) {
+            let released = match &entry.placed {
+                Some(placed) => desk.release_placed(id, &entry, placed, number).await,
+                None => desk.release_found(&entry.session, &name, id, number).await,
+            };
+            if released.is_ok() && entry.placed.is_none() && number.is_none() {
+                desk.table.remove(id, None);
+            }
+            drop(turn);
+            return released.map_err(of_request);
+        }
+    }
+    let session = desk.usual().await?;
+    desk.release_found(&session, &name, id, number).await.map_err(of_request)
+}
+
+impl Desk {
+    async fn release_placed(
+        &self,
+        id: ClaimId,
+        entry: &Entry,
+        placed: &Placed,
+        number: Option<u64>,
+    ) -> Answered<Released> {
+        if number.is_some_and(|number| number != placed.number) {
+            return Ok(Released::NotFound);
+        }
+        let session = &entry.session;
+        // That its node goes is no news then.
+        self.table.change(id, |entry| entry.ending = true);
+        let path = format!("{}/{}", self.paths.of(&entry.name), placed.node);
+        let deleted = session.ask(Kind::Write, || session.client.delete(&path, None)).await;
+        match deleted {
+            Ok(()) => {
+                self.table.remove(id, Some(placed));
+                Ok(Released::Yes)
+            }
+            Err(Refused::NoNode) => {
+                // Ended by somebody, or it is in another session by now.
+                let released = self.release_found(session, &entry.name, id, Some(placed.number)).await?;
+                self.table.remove(id, Some(placed));
+                Ok(released)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a claim wherever it is.
+    async fn release_found(
+        &self,
+        session: &Session,
+        name: &Name,
+        id: ClaimId,
+        number: Option<u64>,
+    ) -> Answered<Released> {
+        let found = self.find(session, name, id, Fresh::Yes).await?;
+        let mut released = Released::NotFound;
+        for (node, known) in found.iter().filter(|(_, known)| number.is_none_or(|number| known.number() == number)) {
+            let path = format!("{}/{}", self.paths.of(name), node.name);
+            // One of a session that is over does not count: it goes by itself.
+            let counts = !self.is_of_the_past(known.session);
+            match session.ask(Kind::Write, || session.client.delete(&path, None)).await {
+                Ok(()) if counts => released = Released::Yes,
+                Ok(()) | Err(Refused::NoNode) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if released == Released::NotFound
+            && let Some(note) = self.note(session, id).await?
+            && number.is_none_or(|number| number == note.number)
+        {
+            return Ok(Released::Broken { by: note.by, reason: note.reason });
+        }
+        Ok(released)
+    }
+}
+
+/// Ends the holders' claims, or one owner's, and leaves a note for each; how many.
+pub(super) async fn break_holders(
+    desk: Arc<Desk>,
+    name: Name,
+    owner: Option<Owner>,
+    by: Arc<str>,
+    reason: Arc<str>,
+) -> Result<usize> {
+    let session = desk.usual().await?;
+    let mut ended = 0;
+    let mut meant: Option<Vec<String>> = None;
+    for _ in 0..TRIES_MAX {
+        let nodes = desk.all_nodes(&session, &name).await.map_err(of_request)?;
+        let holders = holders(&desk, &nodes, owner.as_ref());
+        // Those who hold now are meant, not those who hold because others have ended.
+        let meant = meant.get_or_insert_with(|| holders.iter().map(|(node, _)| node.name.clone()).collect());
+        let left: Vec<_> = nodes.iter().filter(|(node, _)| meant.contains(&node.name)).collect();
+        if left.is_empty() {
+            return Ok(ended);
+        }
+        for (node, known) in left {
+            let note = Note { number: known.number(), by: by.clone(), reason: reason.clone() };
+            if desk.break_one(&session, &name, node, known, note).await? {
+                ended += 1;
+            }
+        }
+    }
+    Err(restless())
+}
+
+fn holders<'a>(desk: &Desk, nodes: &'a [(Node, Arc<Known>)], owner: Option<&Owner>) -> Vec<&'a (Node, Arc<Known>)> {
+    let now = desk.wall();
+    let claims: Vec<_> = nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits.max)).collect();
+    let ids: Vec<ClaimId> = claims.iter().map(|(claim, _)| claim.id).collect();
+    let queue = Queue::ordered(claims);
+    let held =
+        |id: &ClaimId| queue.holders().any(|held| held.id == *id && owner.is_none_or(|owner| *owner == held.owner));
+    nodes.iter().zip(&ids).filter(|(_, id)| held(id)).map(|(node, _)| node).collect()
+}
+
+impl Desk {
+    /// Ends one claim and leaves a note, both at once. False if it has ended by itself.
+    async fn break_one(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        name: &Name,
+        node: &Node,
+        known: &Known,
+        note: Note,
+    ) -> Result<bool> {
+        let path = format!("{}/{}", self.paths.of(name), node.name);
+        let Some(record) = &known.record else {
+            // Another library's: nobody there reads a note.
+            let deleted = session.ask(Kind::Write, || session.client.delete(&path, None)).await;
+            return match deleted {
+                Ok(()) => Ok(true),
+                Err(Refused::NoNode) => Ok(false),
+                Err(error) => Err(of_request(error)),
+            };
+        };
+        // Within a ttl the evicted holder has asked, or is dead: the note goes with a session that lives so long, also
+        // should its writer be gone at once.
+        let writer = match self.session(record.ttl()).await {
+            Ok(writer) => writer,
+            Err(_) => session.clone(),
+        };
+        let note_path = self.paths.note(record.id);
+        let data = serde_json::to_vec(&note).unwrap_or_default();
+        for _ in 0..TRIES_MAX {
+            let mut multi = writer.client.new_multi_writer();
+            let added = multi
+                .add_delete(&path, None)
+                .and_then(|()| multi.add_create(&note_path, &data, &writer.options(CreateMode::Ephemeral)));
+            added.map_err(of_request)?;
+            if self.commit(&writer, multi).await.map_err(of_request)? {
+                self.keep_note(note_path, writer.clone(), self.clock.now() + record.ttl());
+                return Ok(true);
+            }
+            let there = writer.ask(Kind::Read, || writer.client.check_stat(&path)).await.map_err(of_request)?;
+            if there.is_none() {
+                return Ok(false);
+            }
+            // A note of an earlier claim with this id is in the way, or the notes have no place yet.
+            let removed = writer.ask(Kind::Write, || writer.client.delete(&note_path, None)).await;
+            if let Err(Refused::NoNode) = removed {
+                writer.make_container(parent(&note_path)).await.map_err(of_request)?;
+            }
+        }
+        Err(restless())
+    }
+}

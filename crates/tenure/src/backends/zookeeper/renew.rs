@@ -1,0 +1,196 @@
+//! Renewing: one write for each session, and a look at each claim.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use zookeeper_client::Error as Refused;
+
+use super::desk::{Desk, pause};
+use super::error::of_request;
+use super::look::Fresh;
+use super::mind;
+use super::record::Record;
+use super::session::{Answered, Session};
+use super::stand::Missing;
+use super::table::{Entry, Placed};
+use crate::backend::{Answer, RenewRequest, Renewed};
+use crate::clock::Moment;
+use crate::error::Result;
+use crate::machine::ClaimRequest;
+use crate::owner::ClaimId;
+
+/// How many looks are under way at a time.
+const LOOKS_MAX: usize = 256;
+/// A claim whose renewal would be due again at once is answered for a little later, so that asking has an end: when a tick is
+/// long beside the ttl, or the servers are just coming back.
+const PAUSE_PART: u32 = 12;
+
+pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<Answer<Vec<Renewed>>> {
+    let now = desk.clock.now();
+    let mut sessions: HashMap<i64, Arc<Session>> = HashMap::new();
+    for request in &batch {
+        let entry = desk.table.change(request.id, |entry| {
+            // From now on, so that it is not ended while it is asked for.
+            let ttl = entry.ttl.max(request.ttl);
+            entry.expires = entry.expires.max(now + ttl);
+            entry.clone()
+        });
+        if let Some(entry) = entry.filter(|entry| entry.placed.is_some() && !entry.ending) {
+            sessions.insert(entry.session.id, entry.session);
+        }
+    }
+    // First the writes: what is read behind them is no older.
+    let beats = sessions.values().map(|session| async { (session.id, session.beat().await) });
+    let beats: HashMap<i64, Answered<Moment>> = join_all(beats).await.into_iter().collect();
+    let mut value = Vec::with_capacity(batch.len());
+    let mut failure = None;
+    for some in batch.chunks(LOOKS_MAX) {
+        let looks = some.iter().map(|request| desk.renewed(request, &beats));
+        for renewed in join_all(looks).await {
+            value.push(renewed.unwrap_or_else(|error| {
+                let why = error.to_string();
+                failure.get_or_insert(error);
+                Renewed::Unknown(why.into())
+            }));
+        }
+    }
+    if let Some(error) = failure
+        && value.iter().all(|renewed| matches!(renewed, Renewed::Unknown(_)))
+    {
+        return Err(of_request(error));
+    }
+    let counted = |request: &RenewRequest| desk.table.get(request.id).map(|entry| (entry.session.counted(), entry.ttl));
+    let counted: Vec<_> = batch.iter().filter_map(counted).collect();
+    let counted_from = counted.iter().map(|(from, _)| *from).min().unwrap_or(now);
+    let due_at_once = counted.iter().filter(|(_, ttl)| counted_from + *ttl / 3 <= desk.clock.now());
+    if let Some((_, ttl)) = due_at_once.min_by_key(|(_, ttl)| *ttl) {
+        pause(*ttl / PAUSE_PART).await;
+    }
+    Ok(Answer { value, counted_from })
+}
+
+impl Desk {
+    async fn renewed(
+        self: &Arc<Self>,
+        request: &RenewRequest,
+        beats: &HashMap<i64, Answered<Moment>>,
+    ) -> Answered<Renewed> {
+        let RenewRequest { id, ttl, .. } = request;
+        let entry = self.table.get(*id);
+        let Some((mut entry, placed)) = entry.and_then(|entry| entry.placed.clone().map(|placed| (entry, placed)))
+        else {
+            return self.renew_strange(request).await;
+        };
+        if entry.ending {
+            return Ok(Renewed::Gone);
+        }
+        match beats.get(&entry.session.id) {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(error.clone()),
+            // Placed while the others were asked for.
+            None => {
+                entry.session.beat().await?;
+            }
+        }
+        if *ttl > entry.ttl {
+            match self.lengthen(*id, &entry, *ttl).await? {
+                Some(longer) => entry = longer,
+                None => return self.lost(*id, &entry, &placed).await,
+            }
+        }
+        let Some((standing, _)) = self.stand(*id, &entry).await? else {
+            return match self.table.get(*id) {
+                // On its way to another node, or there by now: asked for again soon.
+                Some(present) if present.placed != entry.placed || present.moving > 0 => Err(Refused::Timeout),
+                _ => {
+                    let placed = entry.placed.clone().unwrap_or(placed);
+                    self.lost(*id, &entry, &placed).await
+                }
+            };
+        };
+        if standing.state.is_ok() {
+            // The answer tells.
+            self.table.change(*id, |entry| entry.told = true);
+        }
+        mind::start(self, *id);
+        Ok(Renewed::Stands(standing))
+    }
+
+    /// A claim of this client is not at its node.
+    async fn lost(self: &Arc<Self>, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Renewed> {
+        let missing = self.missing(&entry.session, &entry.name, id, Some(placed.number)).await?;
+        self.ended(id, placed, &missing);
+        match missing {
+            Missing::Gone => Ok(Renewed::Gone),
+            Missing::Broken(note) => Ok(Renewed::Broken { by: note.by, reason: note.reason }),
+            Missing::Moved => {
+                let request = RenewRequest { name: entry.name.clone(), id, ttl: entry.ttl };
+                self.renew_strange(&request).await
+            }
+        }
+    }
+
+    /// A claim that another process made, and that is to live on with this one: it is moved into a session of this one.
+    async fn renew_strange(self: &Arc<Self>, request: &RenewRequest) -> Answered<Renewed> {
+        let RenewRequest { name, id, ttl } = request;
+        let session = self.usual().await.map_err(|_| Refused::ConnectionLoss)?;
+        for _ in 0..4 {
+            let found = self.find(&session, name, *id, Fresh::Yes).await?;
+            let living = found.into_iter().find(|(_, known)| !self.is_of_the_past(known.session));
+            let Some((node, known)) = living else {
+                return Ok(match self.note(&session, *id).await? {
+                    Some(note) => Renewed::Broken { by: note.by, reason: note.reason },
+                    None => Renewed::Gone,
+                });
+            };
+            let Some(mut record) = known.record.clone() else { return Ok(Renewed::Gone) };
+            let ttl = record.ttl().max(*ttl);
+            let timeout = self.timeout_of(ttl).map_or(record.ttl(), |_| ttl);
+            let target = self.session(timeout).await.map_err(|_| Refused::ConnectionLoss)?;
+            record.ttl_us = crate::clock::micros(timeout);
+            (record.token, record.number) = (Some(known.token()), Some(known.number()));
+            let Some(placed) = self.transfer(&target, name, &node, record.clone()).await? else { continue };
+            let entry = Entry {
+                name: name.clone(),
+                request: Arc::new(request_of(&record)),
+                ttl: timeout,
+                session: target,
+                placed: Some(placed),
+                grant: None,
+                told: true,
+                expires: self.clock.now() + timeout,
+                ending: false,
+                moving: 0,
+                minded: false,
+                gate: Arc::default(),
+            };
+            let (entry, _) = self.table.enter(*id, || entry);
+            entry.session.beat().await?;
+            let stands = self.stand(*id, &entry).await?;
+            mind::start(self, *id);
+            return Ok(stands.map_or(Renewed::Gone, |(standing, _)| Renewed::Stands(standing)));
+        }
+        Err(Refused::Timeout)
+    }
+}
+
+/// What a claim was asked for with, as far as it says.
+fn request_of(record: &Record) -> ClaimRequest {
+    ClaimRequest {
+        id: record.id,
+        owner: record.owner.clone(),
+        label: record.label.clone(),
+        shape: record.shape,
+        ttl: record.ttl(),
+        queue: true,
+        block: 1,
+        strict: false,
+        inbox: "".into(),
+        within: record.within.clone(),
+        reenter: None,
+        solo: record.solo,
+        attempt: record.attempt,
+        presumed: std::time::Duration::ZERO,
+    }
+}

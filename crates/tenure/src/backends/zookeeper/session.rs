@@ -1,0 +1,240 @@
+//! One ZooKeeper session: a connection whose ephemeral nodes live for one ttl after the client was last heard of.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused, SessionState};
+
+use super::error::{is_answer, of_connecting, unavailable};
+use super::names::{Paths, parent};
+use super::probe::Limits;
+use super::pulse::Pulse;
+use super::url::Settings;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long one request may take. Whoever asked has given up long before.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// How long making a session may take, with all tries.
+const CONNECT_MAX: Duration = Duration::from_secs(8);
+/// A connection that is silent for so long is given up: at most, and as a part of the ttl.
+const SILENT_MAX: Duration = Duration::from_secs(3);
+const SILENT_PART: u32 = 4;
+/// How often the parents of a node are made before giving up: whoever removes empty ones comes once a minute.
+const TRIES_MAX: usize = 4;
+
+/// The answer to a request, or why there is none.
+pub(super) type Answered<T> = std::result::Result<T, Refused>;
+
+/// What was asked, for what it proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Answered by one server alone.
+    Read,
+    /// Answered by the quorum.
+    Write,
+}
+
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) id: i64,
+    /// The session's timeout: the ttl of its claims, in whole milliseconds.
+    pub(super) timeout: Duration,
+    clock: Arc<dyn Clock>,
+    pulse: Mutex<Pulse>,
+    /// Held by whoever writes the beat.
+    beating: tokio::sync::Mutex<()>,
+    beat: String,
+    acls: Acls<'static>,
+    /// Whether the server makes nodes that end by themselves once they are empty.
+    containers: Arc<AtomicBool>,
+    ended: AtomicBool,
+    /// Nodes made so far: whether there may be one that nobody knows of.
+    pub(super) made: AtomicU64,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({:#x}, {:?})", self.id, self.timeout)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Sent now, and nobody waits for it. The session itself is left to its timeout, for a claim may be meant to
+        // outlive the one who made it; without one, this node is all that it has.
+        if !self.has_ended() {
+            drop(self.client.delete(&self.beat, None));
+        }
+    }
+}
+
+impl Session {
+    /// Makes a session with this timeout, or says why there is none.
+    pub(super) async fn open(
+        settings: &Settings,
+        limits: &Limits,
+        asked: Duration,
+        clock: Arc<dyn Clock>,
+        containers: Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let connected = async {
+            loop {
+                let silent = (asked / SILENT_PART).min(SILENT_MAX);
+                let mut connector =
+                    Client::connector().with_session_timeout(asked).with_connection_timeout(silent).with_detached();
+                if let Some((user, password)) = &settings.login {
+                    connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+                }
+                let sent = clock.now();
+                match connector.connect(&settings.servers()).await {
+                    // A short session leaves little time to connect in. Each try takes as long as that.
+                    Err(Refused::Timeout) => {}
+                    answer => return answer.map(|client| (client, sent)),
+                }
+            }
+        };
+        let (client, sent) = match timeout(CONNECT_MAX, connected).await {
+            Ok(connected) => connected.map_err(of_connecting)?,
+            Err(_) => return Err(unavailable("no server of the ensemble answers, or they have no quorum")),
+        };
+        let given = client.session_timeout();
+        if given != asked {
+            return Err(other_timeout(asked, given));
+        }
+        let acls = if settings.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
+        let id = client.session_id().0;
+        Ok(Self {
+            beat: Paths::new(&settings.root).beat(id),
+            client,
+            id,
+            timeout: asked,
+            pulse: Mutex::new(Pulse::new(sent, limits.tick)),
+            clock,
+            beating: tokio::sync::Mutex::default(),
+            acls,
+            containers,
+            ended: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+        })
+    }
+
+    fn pulse(&self) -> MutexGuard<'_, Pulse> {
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The moment from which the ttl of its claims surely counts.
+    pub(super) fn counted(&self) -> Moment {
+        self.pulse().counted()
+    }
+
+    /// When it last was heard of, as far as is known.
+    pub(super) fn heard(&self) -> Moment {
+        self.pulse().heard()
+    }
+
+    /// Whether its nodes are lost.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire) || self.client.state().is_terminated()
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.state() == SessionState::SyncConnected
+    }
+
+    /// Sends a request, and takes note of what its answer proves. `begin` sends it when it is called, in the order of calls.
+    pub(super) async fn ask<T, F>(&self, kind: Kind, begin: impl FnOnce() -> F) -> Answered<T>
+    where
+        F: Future<Output = Answered<T>>,
+    {
+        let sent = self.clock.now();
+        let answer = timeout(ANSWER_MAX, begin()).await.unwrap_or(Err(Refused::Timeout));
+        let is_write = kind == Kind::Write && answer.is_ok();
+        if answer.as_ref().err().is_none_or(is_answer) {
+            self.pulse().answered(sent, self.clock.now(), is_write);
+        }
+        answer
+    }
+
+    /// Keeps the session alive, and proves it: by a write of its own. Those who come while one is under way share the next.
+    pub(super) async fn beat(&self) -> Answered<Moment> {
+        let came = self.clock.now();
+        let turn = self.beating.lock().await;
+        if self.pulse().written() < came {
+            match self.ask(Kind::Write, || self.client.set_data(&self.beat, b"", None)).await {
+                Err(Refused::NoNode) => {
+                    self.make(&self.beat, b"", CreateMode::Ephemeral).await?;
+                }
+                answer => {
+                    answer?;
+                }
+            }
+        }
+        drop(turn);
+        Ok(self.counted())
+    }
+
+    /// Reads something, so that a later write proves that the session lived now.
+    pub(super) async fn ping(&self) {
+        // That it failed is known from the pulse.
+        let _ = self.ask(Kind::Read, || self.client.check_stat(&self.beat)).await;
+    }
+
+    pub(super) fn options(&self, mode: CreateMode) -> CreateOptions<'static> {
+        mode.with_acls(self.acls)
+    }
+
+    /// Makes a node of its own, and its parents if need be; one that is there already is as good.
+    pub(super) async fn make(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<()> {
+        for _ in 0..TRIES_MAX {
+            match self.ask(Kind::Write, || self.client.create(path, data, &self.options(mode))).await {
+                Ok(_) | Err(Refused::NodeExists) => return Ok(()),
+                Err(Refused::NoNode) => self.make_container(parent(path)).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Refused::NoNode)
+    }
+
+    /// Makes a node that the server removes once it has no children left.
+    pub(super) async fn make_container(&self, path: &str) -> Answered<()> {
+        for _ in 0..TRIES_MAX {
+            let mode =
+                if self.containers.load(Ordering::Relaxed) { CreateMode::Container } else { CreateMode::Persistent };
+            match self.ask(Kind::Write, || self.client.create(path, b"", &self.options(mode))).await {
+                Ok(_) | Err(Refused::NodeExists) => return Ok(()),
+                // Before 3.5.3: its nodes stay.
+                Err(Refused::Unimplemented) => self.containers.store(false, Ordering::Relaxed),
+                Err(Refused::NoNode) => self.make_root(parent(path)).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Refused::NoNode)
+    }
+
+    /// Makes a node that stays, and its parents.
+    pub(super) async fn make_root(&self, path: &str) -> Answered<()> {
+        if path.len() <= 1 {
+            return Ok(());
+        }
+        let options = self.options(CreateMode::Persistent);
+        self.ask(Kind::Write, || self.client.mkdir(path, &options)).await
+    }
+}
+
+/// A server that gives another timeout than its limits allow for, or than the other servers do.
+fn other_timeout(asked: Duration, given: Duration) -> Error {
+    let setting = if given > asked { "minSessionTimeout" } else { "maxSessionTimeout" };
+    Error::new(
+        ErrorKind::Invalid,
+        format!("a ttl of {asked:?} is out of range: the server's {setting} is {given:?} (docs/backends/zookeeper.md)"),
+    )
+}

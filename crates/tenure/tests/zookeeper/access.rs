@@ -1,0 +1,60 @@
+//! Who gets in.
+
+use std::sync::Arc;
+
+use tenure::backends::zookeeper::ZookeeperBackend;
+use tenure::clock::SystemClock;
+use tenure::{Error, ErrorKind};
+use tenure_testkit::servers::{Zookeeper, shared};
+
+use crate::support::{LONG, connect, soon};
+
+async fn refused(url: &str) -> Error {
+    soon("an answer", ZookeeperBackend::open(url, Arc::new(SystemClock))).await.unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_user_made_no_other_may_use() {
+    let servers = shared::zookeeper();
+    let url = |login: &str| format!("zookeeper://{login}{}/private", servers.servers());
+    let tenure = connect(&url("locker:s3cret%2Fwith%40chars@")).await;
+    let guard = tenure.lock("x").ttl(LONG).acquire().await.unwrap();
+    for login in ["", "locker:wrong@", "other:s3cret%2Fwith%40chars@"] {
+        let other = connect(&url(login)).await;
+        let denied = soon("an answer", other.lock("x").ttl(LONG).acquire()).await.unwrap_err();
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+        assert!(!denied.to_string().contains("s3cret"), "{denied}");
+        let denied = other.break_holders("x", None, "no").await.unwrap_err();
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+    }
+    assert!(guard.is_held());
+    let same = connect(&url("locker:s3cret%2Fwith%40chars@")).await;
+    assert_eq!(same.inspect("x").await.unwrap().holders.len(), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_not_there_are_named() {
+    let error = refused("zookeeper://127.0.0.1:1,127.0.0.1:2/x").await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"), "{text}");
+    let error = refused("zookeeper://u:hidden@127.0.0.1:1/x?sasl=true").await;
+    assert!(error.kind() == ErrorKind::Invalid && !format!("{error:?}").contains("hidden"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_of_three_is_enough_to_find_the_others_dead() {
+    let servers = Zookeeper::start();
+    for member in [1, 2] {
+        servers.kill(member);
+    }
+    assert_eq!(refused(&servers.url()).await.kind(), ErrorKind::Unavailable);
+    for member in [1, 2] {
+        servers.begin(member);
+    }
+    servers.wait_until_up(1);
+    let tenure = connect(&servers.url()).await;
+    let guard = soon("a grant", tenure.lock("x").ttl(LONG).acquire()).await.unwrap();
+    soon("a release", guard.release()).await.unwrap();
+}

@@ -1,0 +1,117 @@
+//! What others see, and what is seen of others.
+
+use std::time::Duration;
+
+use tenure::backend::{Backend, Event, Shape};
+use tenure_testkit::servers::shared;
+use zookeeper_client::{Acls, Client, CreateMode};
+
+use crate::support::{Ear, LONG, claims, connect, name, raw, request, soon, until, until_waiting, waiting};
+
+async fn sequential(raw: &Client, path: &str) -> String {
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let (_, number) = raw.create(path, b"10.0.0.1", &options).await.unwrap();
+    format!("{path}{number}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_znodes_that_never_nest() {
+    let servers = shared::zookeeper();
+    let (client, raw) = (Ear::at(&servers.url_below("/names")).await, raw(servers).await);
+    for (text, node) in [
+        ("orders/42", "orders%2F42"),
+        ("orders", "orders"),
+        ("zookeeper", "%7Aookeeper"),
+        (".", "%2E"),
+        ("..", "%2E."),
+        ("100%", "100%25"),
+        ("é", "é"),
+        ("🔒", "%F0%9F%94%92"),
+        ("a b", "a b"),
+    ] {
+        let (name, wish) = (name(text), request(LONG));
+        client.stands(&name, &wish).await;
+        assert_eq!(claims(&raw, &format!("/names/{node}")).await.len(), 1, "{text}");
+        let view = client.backend.inspect(&name).await.unwrap();
+        assert_eq!(view.holders.len(), 1, "{text}");
+    }
+    let listed = client.backend.scan("", None, 100).await.unwrap();
+    assert_eq!(listed.len(), 9, "{listed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_are_called_as_curator_calls_its_own() {
+    let servers = shared::zookeeper();
+    let (client, raw) = (Ear::at(&servers.url_below("/called")).await, raw(servers).await);
+    for (text, shape, kind) in [
+        ("e", Shape::Exclusive, "-lock-"),
+        ("s", Shape::Shared, "-shared-lock-"),
+        ("p", Shape::Permits { units: 2, of: 5 }, "-permits-2-5-lock-"),
+    ] {
+        let wish = tenure::backend::ClaimRequest { shape, ..request(LONG) };
+        client.stands(&name(text), &wish).await;
+        let nodes = claims(&raw, &format!("/called/{text}")).await;
+        let (uuid, rest) = nodes[0].strip_prefix("_c_").unwrap().split_at(36);
+        assert_eq!(uuid.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert_eq!(rest, format!("{kind}0000000000"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_other_libraries_are_waited_for_in_turn() {
+    let servers = shared::zookeeper();
+    let tenure = connect(&servers.url_below("/foreign")).await;
+    let raw = raw(servers).await;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    raw.create("/foreign/x", b"", &options).await.unwrap();
+    for prefix in [
+        "/foreign/x/_c_0b7e6bd4-6f3c-4f0e-9d4f-0123456789ab-lock-",
+        "/foreign/x/0123456789abcdef0123456789abcdef__lock__",
+    ] {
+        let first = sequential(&raw, prefix).await;
+        assert!(tenure.lock("x").ttl(LONG).try_acquire().await.unwrap().is_none());
+        let view = tenure.inspect("x").await.unwrap();
+        assert_eq!(view.holders.len(), 1);
+        assert!(view.holders[0].owner.is_none() && view.holders[0].label.is_none(), "{view:?}");
+        let wait = waiting(&tenure, "x", LONG);
+        until_waiting(&tenure, "x", 1).await;
+        let behind = sequential(&raw, prefix).await;
+        raw.delete(&first, None).await.unwrap();
+        let guard = soon("its turn", wait).await.unwrap().unwrap();
+        assert_eq!(tenure.inspect("x").await.unwrap().waiters.len(), 1, "the one behind waits");
+        guard.release().await.unwrap();
+        raw.delete(&behind, None).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_is_told_at_once_and_its_note_goes_with_the_ttl() {
+    let servers = shared::zookeeper();
+    let url = servers.url_below("/notes");
+    let (holder, operator, raw) = (Ear::at(&url).await, Ear::at(&url).await, raw(servers).await);
+    let (name, held) = (name("x"), request(Duration::from_secs(2)));
+    holder.stands(&name, &held).await;
+    let ended = operator.backend.break_holders(&name, None, "ops".into(), "deploy".into()).await.unwrap();
+    assert_eq!(ended, 1);
+    let told = |event: &Event| {
+        matches!(event, Event::Ended { id, loss: tenure::Loss::Broken { by, reason }, .. }
+            if *id == held.id && by == "ops" && reason == "deploy")
+    };
+    until("it is told", async || holder.heard(told)).await;
+    assert_eq!(claims(&raw, "/notes/%%notes").await.len(), 1);
+    until("the note goes", async || claims(&raw, "/notes/%%notes").await.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_gone_leaves_nothing_behind() {
+    let servers = shared::zookeeper();
+    let (tenure, raw) = (connect(&servers.url_below("/nothing")).await, raw(servers).await);
+    let ttl = Duration::from_secs(1);
+    let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline).await;
+    guard.release().await.unwrap();
+    tenure.close().await.unwrap();
+    drop(tenure);
+    until("all is gone", async || claims(&raw, "/nothing").await.is_empty()).await;
+}

@@ -1,0 +1,11 @@
+//! ZooKeeper: what is special about sessions, watches and an ensemble.
+#![cfg(feature = "zookeeper")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
+
+mod access;
+mod ensemble;
+mod layout;
+mod lost;
+mod sessions;
+mod support;
+mod within;
