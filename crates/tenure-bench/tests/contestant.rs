@@ -41,15 +41,15 @@ fn it_says_which_locks_it_has() {
     let listed: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let stores: Vec<&Value> =
         listed.iter().filter(|lock| lock["peer"] == "tenure").map(|lock| &lock["store"]).collect();
-    assert_eq!(stores, ["redis", "redlock", "embedded", "memory"]);
+    assert_eq!(stores, ["redis", "redlock", "embedded", "etcd", "postgres", "zookeeper", "memory"]);
     let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(keys(&first), ["library", "peer", "renews", "settings", "store", "version"]);
 }
 
 #[test]
 fn what_makes_no_sense_is_1_and_told() {
-    let unknown = json!({ "do": "take", "peer": "tenure", "store": "etcd", "urls": [], "ttl_ms": 1, "name": "x" });
-    for (order, part) in [(unknown, "no tenure over etcd"), (json!({ "do": "dance" }), "dance")] {
+    let unknown = json!({ "do": "take", "peer": "tenure", "store": "mysql", "urls": [], "ttl_ms": 1, "name": "x" });
+    for (order, part) in [(unknown, "no tenure over mysql"), (json!({ "do": "dance" }), "dance")] {
         let output = contestant(&order).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stderr).contains(part), "{output:?}");
