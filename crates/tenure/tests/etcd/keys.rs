@@ -64,6 +64,21 @@ async fn a_name_within_a_name_is_another_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_with_more_names_below_it_than_are_read_at_once_is_acquired() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = connect(&etcd.url()).await;
+    let mut below = Vec::new();
+    for number in 0..300 {
+        below.push(a.lock(format!("orders/{number}")).ttl(LONG).acquire().await.unwrap());
+    }
+    let held = soon("a grant", a.lock("orders").ttl(LONG).acquire()).await.unwrap();
+    let next = waiting(&a, "orders", LONG);
+    until_waiting(&a, "orders", 1).await;
+    held.release().await.unwrap();
+    turn(next).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_holds_until_its_last_process_has_released() {
     let etcd = shared::etcd();
     let (a, b, c) = (connect(&etcd.url()).await, connect(&etcd.url()).await, connect(&etcd.url()).await);

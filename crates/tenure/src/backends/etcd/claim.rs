@@ -89,11 +89,12 @@ impl Desk {
         };
         if !found.succeeded {
             let (own, line) = own_and_line(&under, found)?;
+            let line = self.unmixed(name, line).await?;
             return self.settle(name, request, own, &line, false).await;
         }
         let created = found.header().revision;
         let front = found.into_ranges().next().ok_or_else(odd)?;
-        let line = Line::of(&under, front.kvs, front.more, created);
+        let line = self.unmixed(name, Line::of(&under, front.kvs, front.more, created)).await?;
         let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
         self.settle(name, request, Some(own), &line, true).await
     }

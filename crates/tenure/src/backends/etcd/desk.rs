@@ -187,6 +187,15 @@ impl Desk {
         own_and_line(&under, found)
     }
 
+    /// The front of a queue as it was read; all of it if names below this one took the room.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn unmixed(&self, name: &Name, line: Line) -> Result<Line> {
+        if line.more && line.mixed { self.line(name).await } else { Ok(line) }
+    }
+
     /// How a claim stands whose key is there; watches for its turn if it waits.
     ///
     /// # Cancel safety
@@ -243,7 +252,12 @@ impl Desk {
     async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
         for _ in 0..TRIES_MAX {
             let (own, line) = self.look(&known.name, &known.key).await?;
+            let line = self.unmixed(&known.name, line).await?;
             let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
+                if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
+                    // It has joined what its owner holds, or was claimed anew, while this looked.
+                    return Ok(());
+                }
                 // Its own lease has ended, or it was broken, which is told apart.
                 let loss = match self.note(id, Some(known.number)).await? {
                     Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },

@@ -189,6 +189,8 @@ pub(super) struct Line {
     pub(super) entries: Vec<Entry>,
     /// Whether there are more behind.
     pub(super) more: bool,
+    /// Whether keys of names below this one were among those read, and took the room of others.
+    pub(super) mixed: bool,
     /// When it was looked at.
     pub(super) revision: i64,
 }
@@ -197,9 +199,10 @@ impl Line {
     /// From the keys under `under`; those of names below this one are not of its queue.
     pub(super) fn of(under: &[u8], kvs: Vec<KeyValue>, more: bool, revision: i64) -> Self {
         let direct = |kv: &KeyValue| kv.key.get(under.len()..).is_some_and(|rest| !rest.contains(&b'/'));
+        let read = kvs.len();
         let mut entries: Vec<Entry> = kvs.into_iter().filter(direct).map(Entry::of).collect();
         entries.sort_by_key(|entry| entry.created);
-        Self { entries, more, revision }
+        Self { mixed: entries.len() < read, entries, more, revision }
     }
 
     pub(super) fn queue(&self, now: Moment) -> Queue {

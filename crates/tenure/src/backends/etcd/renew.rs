@@ -213,7 +213,10 @@ impl Desk {
                 let token = Token(super::entry::revision(own.created));
                 Ok(Grant { token, block_end: token, at: part.since })
             }
-            Some(line) => self.place(asked, own, &line).await?,
+            Some(line) => {
+                let line = self.unmixed(&known.name, line).await?;
+                self.place(asked, own, &line).await?
+            }
         };
         Ok(Renewed::Stands(Standing { number, ttl, state }))
     }
