@@ -159,18 +159,20 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     let a = connect(server.url()).await;
     a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
     let keeper = server.clone();
+    // Until it is ended by us.
     let kept = tokio::task::spawn_blocking(move || {
-        keeper.psql("BEGIN; SELECT FROM tenure.names WHERE name = 'x' FOR UPDATE; SELECT pg_sleep(2); COMMIT")
+        keeper.psql("BEGIN; SELECT FROM tenure.names WHERE name = 'x' FOR UPDATE; SELECT pg_sleep(60); COMMIT")
     });
-    until("it is locked", async || {
-        server.psql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'BEGIN;%' AND wait_event = 'PgSleep'")
-            == "1"
-    })
-    .await;
+    let count = |what: &str| server.psql(&format!("SELECT count(*) FROM pg_stat_activity WHERE {what}"));
+    until("it is locked", async || count("query LIKE 'BEGIN;%' AND wait_event = 'PgSleep'") == "1").await;
     let lock = a.lock("x").ttl(LONG);
     let held_up = tokio::spawn(async move { lock.acquire().await });
+    // What is asked at the same moment shares a statement, and its fate.
+    until("it waits for the row", async || count("application_name = 'tenure' AND wait_event_type = 'Lock'") == "1").await;
     let other = soon("another name", a.lock("y").ttl(LONG).acquire()).await.unwrap();
     assert!(!kept.is_finished() && !held_up.is_finished());
+    server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+    assert!(kept.await.is_err(), "psql tells that it was ended");
     other.release().await.unwrap();
     soon("its turn", held_up).await.unwrap().unwrap().release().await.unwrap();
 }

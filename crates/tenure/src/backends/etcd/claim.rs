@@ -15,6 +15,9 @@ use crate::machine::Grant;
 use crate::name::Name;
 use crate::token::Token;
 
+/// How often a claim that is not to wait looks before it is appended, and taken back if it does not hold.
+const HASTY_TRIES: usize = 4;
+
 /// What a look at the queue came to; none if it changed meanwhile, and has to be looked at again.
 type Settled = Option<Answer<Claimed>>;
 
@@ -25,8 +28,8 @@ impl Desk {
     ///
     /// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
     pub(super) async fn claim(&self, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
-        for _ in 0..TRIES_MAX {
-            if let Some(answer) = self.try_claim(name, request).await? {
+        for tries in 0..TRIES_MAX {
+            if let Some(answer) = self.try_claim(name, request, tries).await? {
                 match &answer.value {
                     Claimed::Stands(standing) if standing.state.is_ok() => drop(self.takes_hold(request.id)),
                     Claimed::Stands(_) => {}
@@ -38,7 +41,7 @@ impl Desk {
         Err(Error::new(ErrorKind::Unavailable, "the queue changes faster than it can be joined"))
     }
 
-    async fn try_claim(&self, name: &Name, request: &ClaimRequest) -> Result<Settled> {
+    async fn try_claim(&self, name: &Name, request: &ClaimRequest, tries: usize) -> Result<Settled> {
         let known = self.known(name, request.id).filter(|known| !known.lease.is_gone());
         let joined = known.as_ref().is_some_and(|known| known.key != self.keys.claim(name, known.lease.id, request.id));
         if request.reenter.is_some() || joined {
@@ -58,7 +61,9 @@ impl Desk {
             }
             None => self.lease_for(request).await?,
         };
-        self.append(name, request, lease).await
+        // One that is not to wait is appended only where it holds, unless others come and go too fast to see that.
+        let waits = request.queue || tries >= HASTY_TRIES;
+        self.append(name, request, lease, waits).await
     }
 
     fn is_trusted(&self, lease: &Lease) -> bool {
@@ -74,12 +79,12 @@ impl Desk {
         }
     }
 
-    /// Makes the key of a claim: at the tail if it is to wait, else only where the name is free.
-    async fn append(&self, name: &Name, request: &ClaimRequest, lease: Arc<Lease>) -> Result<Settled> {
+    /// Makes the key of a claim: at the tail if it may wait, else only where the name is free.
+    async fn append(&self, name: &Name, request: &ClaimRequest, lease: Arc<Lease>, waits: bool) -> Result<Settled> {
         let (under, key) = (self.keys.under(name), self.keys.claim(name, lease.id, request.id));
         self.begin(name, request, &key, &lease);
         let value = self.value_of(request);
-        let compare = if request.queue { Compare::absent(&key) } else { Compare::none_under(&under) };
+        let compare = if waits { Compare::absent(&key) } else { Compare::none_under(&under) };
         let front = || Request::Range(head(&under)).into();
         let success = vec![put(&key, value.encode(), lease.id), front()];
         let failure = vec![Request::Range(only(&key)).into(), front()];
