@@ -168,7 +168,8 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     let lock = a.lock("x").ttl(LONG);
     let held_up = tokio::spawn(async move { lock.acquire().await });
     // What is asked at the same moment shares a statement, and its fate.
-    until("it waits for the row", async || count("application_name = 'tenure' AND wait_event_type = 'Lock'") == "1").await;
+    until("it waits for the row", async || count("application_name = 'tenure' AND wait_event_type = 'Lock'") == "1")
+        .await;
     let other = soon("another name", a.lock("y").ttl(LONG).acquire()).await.unwrap();
     assert!(!kept.is_finished() && !held_up.is_finished());
     server.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");

@@ -10,7 +10,7 @@ use super::lease::Lease;
 use super::road::Failure;
 use super::wire::{Answered as _, Compare, Request, TxnRequest};
 use crate::backend::{Answer, ClaimRequest, Claimed, Refusal, Standing};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::Grant;
 use crate::name::Name;
 use crate::token::Token;
@@ -29,7 +29,11 @@ impl Desk {
     /// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
     pub(super) async fn claim(&self, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
         for tries in 0..TRIES_MAX {
-            if let Some(answer) = self.try_claim(name, request, tries).await? {
+            let tried = self.try_claim(name, request, tries).await;
+            // Once it was asked for, whatever fails afterwards does not undo that.
+            let begun = self.known(name, request.id).is_some();
+            let tried = tried.map_err(|error| if begun { error.with_certainty(Certainty::Unknown) } else { error });
+            if let Some(answer) = tried? {
                 match &answer.value {
                     Claimed::Stands(standing) if standing.state.is_ok() => drop(self.takes_hold(request.id)),
                     Claimed::Stands(_) => {}
@@ -67,7 +71,7 @@ impl Desk {
     }
 
     fn is_trusted(&self, lease: &Lease) -> bool {
-        self.clock.now().since(lease.counted_from()) < lease.ttl / 2
+        self.clock.now().since(lease.counted_from()) < lease.ttl() / 2
     }
 
     /// One lease for all claims that nobody else can join; else one of its own, which every process of the session keeps alive.
@@ -86,7 +90,11 @@ impl Desk {
         let value = self.value_of(request);
         let compare = if waits { Compare::absent(&key) } else { Compare::none_under(&under) };
         let front = || Request::Range(head(&under)).into();
-        let success = vec![put(&key, value.encode(), lease.id), front()];
+        let mut success = vec![put(&key, value.encode(), lease.id), front()];
+        if request.attempt != 0 {
+            // Used again after a break: what is told of the id from now on is about this claim.
+            success.push(delete(&self.keys.note(request.id)));
+        }
         let failure = vec![Request::Range(only(&key)).into(), front()];
         let found = match self.put_txn(&lease, TxnRequest { compare: vec![compare], success, failure }).await? {
             Some(found) => found,
@@ -106,19 +114,20 @@ impl Desk {
 
     /// Known before it is asked for, so that what its lease has is never taken for nobody's.
     fn begin(&self, name: &Name, request: &ClaimRequest, key: &[u8], lease: &Arc<Lease>) {
-        let known = self.known(name, request.id).filter(|known| known.key == key);
-        let created = known.as_ref().map_or(0, |known| known.created);
+        // Nothing is taken over from an earlier claim with this id: it may have ended.
+        let before = self.known(name, request.id).filter(|known| known.key == key);
         self.remember(
             request.id,
             Known {
                 name: name.clone(),
                 key: key.to_vec(),
                 lease: lease.clone(),
-                created,
-                number: known.as_ref().map_or(0, |known| known.number),
-                holds: known.is_some_and(|known| known.holds),
+                created: 0,
+                number: 0,
+                holds: false,
                 asked: self.clock.now(),
                 ttl: request.ttl,
+                repeated: before.is_some(),
             },
         );
     }
@@ -184,9 +193,9 @@ impl Desk {
             known.number = revision(own.created);
         });
         let standing = self.standing(name, request.id, own, line).await?;
-        let counted_from =
-            self.known(name, request.id).map_or_else(|| self.clock.now(), |known| known.lease.counted_from());
-        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from }))
+        // Forgotten meanwhile, or without its lease: what was appended has ended.
+        let Some(known) = self.known(name, request.id).filter(|known| !known.lease.is_gone()) else { return Ok(None) };
+        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: known.lease.counted_from() }))
     }
 
     /// It has no key, and gets one only if it holds at once.
@@ -256,7 +265,7 @@ impl Desk {
             return Ok(None);
         }
         // It lives as long as what it re-entered, however long it asked for.
-        let ttl = request.ttl.min(known.lease.ttl);
+        let ttl = request.ttl.min(known.lease.ttl());
         let standing = Standing { number: known.number, ttl, state: Ok(grant) };
         Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: known.lease.counted_from() }))
     }
@@ -286,6 +295,7 @@ impl Desk {
                 holds: false,
                 asked: self.clock.now(),
                 ttl: Duration::from_micros(part.ttl).max(request.ttl),
+                repeated: true,
             },
         );
         if !self.leases.keep(&self.road, &lease).await? {
@@ -300,7 +310,7 @@ impl Desk {
             return self.re_enter(name, request, outer, part.clone(), Some(found), line).await;
         }
         let mut standing = self.standing(name, request.id, found, line).await?;
-        standing.ttl = standing.ttl.min(lease.ttl);
+        standing.ttl = standing.ttl.min(lease.ttl());
         Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: lease.counted_from() }))
     }
 
@@ -323,12 +333,10 @@ impl Desk {
     /// Cancel safe: at worst the claim lives longer.
     pub(super) async fn lengthen(&self, id: crate::owner::ClaimId, found: &Entry, ttl: Duration) -> Result<bool> {
         let mut value = found.value.clone().ok_or_else(odd)?;
-        let solo = value.solo;
         for part in value.claims.iter_mut().filter(|part| part.id == id) {
             part.ttl = micros_of(ttl);
         }
-        let lease =
-            if solo { self.leases.shared(&self.road, ttl).await? } else { self.leases.own(&self.road, ttl).await? };
+        let lease = self.leases.fresh(&self.road, ttl).await?;
         let compare = vec![Compare::modified(&found.key, found.modified)];
         let success = vec![put(&found.key, value.encode(), lease.id)];
         let done = self.put_txn(&lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
@@ -342,8 +350,12 @@ impl Desk {
         Ok(done)
     }
 
-    /// Takes back a key that was made just now.
-    async fn withdraw(&self, own: &Entry) -> Result<()> {
+    /// Takes back a key.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: it ends with its lease.
+    pub(super) async fn withdraw(&self, own: &Entry) -> Result<()> {
         let compare = vec![Compare::created(&own.key, own.created)];
         self.txn(TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() }).await.map(drop)
     }

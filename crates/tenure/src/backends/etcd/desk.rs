@@ -1,6 +1,6 @@
 //! What one client knows of its claims, and the steps that all operations share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(super) struct Known {
     /// When it was last asked for.
     pub(super) asked: Moment,
     pub(super) ttl: Duration,
+    /// Whether it was asked for more than once: an earlier request may still arrive.
+    pub(super) repeated: bool,
 }
 
 impl Desk {
@@ -104,6 +106,18 @@ impl Desk {
     pub(super) fn living_by(&self, lease: i64) -> Vec<(ClaimId, Known)> {
         let claims = self.claims();
         claims.iter().filter(|(_, known)| known.lease.id == lease).map(|(id, known)| (*id, known.clone())).collect()
+    }
+
+    /// The claims that live by a lease, and that nobody has asked for since their ttl.
+    pub(super) fn overdue(&self, lease: i64, now: Moment) -> Vec<(ClaimId, Known)> {
+        let claims = self.claims();
+        let overdue = claims.iter().filter(|(_, known)| known.lease.id == lease && now.since(known.asked) >= known.ttl);
+        overdue.map(|(id, known)| (*id, known.clone())).collect()
+    }
+
+    /// The keys of all claims of this client.
+    pub(super) fn all_keys(&self) -> HashSet<Vec<u8>> {
+        self.claims().values().map(|known| known.key.clone()).collect()
     }
 
     /// etcd no longer has a lease: what lived by it has ended.
@@ -211,6 +225,16 @@ impl Desk {
             }
             return Ok(standing);
         }
+        if line.more && line.queue(self.wall()).waiters().next().is_none() {
+            // All that were read hold, and there are more: whether this one does as well takes the whole queue.
+            let whole = self.line(name).await?;
+            if let Some(standing) = whole.queue(self.wall()).standing(id, self.wall()) {
+                if standing.state.is_err() {
+                    self.watch(name, id, whole.target(own, id), whole.revision);
+                }
+                return Ok(standing);
+            }
+        }
         // Too far back to be read with the others: it is the turn of the one before it first.
         let under = self.keys.under(name);
         let before = RangeRequest {
@@ -266,10 +290,10 @@ impl Desk {
                 self.ended(id, known.number, loss);
                 return Ok(());
             };
-            if let Some(outer) = line.outer_of(&own, id, self.wall()) {
-                let Some(part) = own.part(id).cloned() else { return Ok(()) };
-                let Some(grant) = self.join(&known.name, outer, part, Some(&own), &line).await? else { continue };
-                self.granted(id, grant, known.number);
+            if line.outer_of(&own, id, self.wall()).is_some() {
+                // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
+                self.withdraw(&own).await?;
+                self.ended(id, known.number, Loss::Gone);
                 return Ok(());
             }
             let standing = self.standing(&known.name, id, &own, &line).await?;
@@ -312,7 +336,7 @@ impl Desk {
         let mut compare = vec![Compare::modified(&outer.key, outer.modified)];
         let mut success = vec![put_again(&outer.key, value.encode())];
         if let Some(own) = own {
-            compare.push(Compare::created(&own.key, own.created));
+            compare.push(Compare::modified(&own.key, own.modified));
             success.push(delete(&own.key));
         }
         if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
@@ -331,6 +355,7 @@ impl Desk {
                 holds: true,
                 asked: self.clock.now(),
                 ttl,
+                repeated: true,
             },
         );
         let token = Token(super::entry::revision(outer.created));

@@ -117,14 +117,11 @@ impl Ear {
 /// Listens until the client is gone.
 pub(super) async fn hear(desk: Weak<Desk>) {
     let mut pause = PAUSE.0;
-    let mut first = true;
     loop {
         let Some(client) = desk.upgrade() else { return };
         if let Some((link, stream)) = open(&client).await {
             pause = PAUSE.0;
-            if !std::mem::take(&mut first) {
-                client.ear.tell(Event::Resubscribed);
-            }
+            client.ear.tell(Event::Resubscribed);
             drop(client);
             follow(&desk, &link, stream).await;
         } else {
@@ -166,6 +163,7 @@ async fn follow(desk: &Weak<Desk>, link: &Link, mut stream: Streaming<WatchRespo
             return;
         };
         if !take(&desk, told) {
+            desk.road.leave(link);
             return;
         }
     }

@@ -47,9 +47,11 @@ impl Desk {
         let failure = vec![Request::Range(only(&known.key)).into()];
         let found = self.txn(TxnRequest { compare, success: vec![delete(&known.key)], failure }).await?;
         if found.succeeded {
-            // Its lease has nothing else to keep alive: the next claim may have it.
             self.forget(id);
-            self.leases.give_back(known.lease);
+            if !known.repeated && known.created != 0 {
+                // Its lease has nothing else to keep alive, nor will have: the next claim may have it.
+                self.leases.give_back(known.lease);
+            }
             return Ok(Released::Yes);
         }
         let own = found.into_ranges().next().ok_or_else(odd)?.kvs.into_iter().next().map(Entry::of);

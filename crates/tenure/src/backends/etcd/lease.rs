@@ -14,7 +14,7 @@ use tonic::Status;
 use super::link::Link;
 use super::road::{Failure, Road};
 use super::wire::{Answered as _, Header};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, micros};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many leases without a claim are kept for the next one.
@@ -24,26 +24,34 @@ const SPARE_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// Whole seconds.
-    pub(super) ttl: Duration,
+    /// In microseconds: whole seconds. What etcd told last, and for one that another client made a guess before that.
+    ttl: AtomicU64,
     /// Whether claims of many names live by it.
     pub(super) shared: bool,
     counted_from: AtomicU64,
     gone: AtomicBool,
     /// When its keys were last compared with the claims that live by it.
     compared: AtomicU64,
+    /// When its claims were last looked at for those that nobody renews.
+    swept: AtomicU64,
 }
 
 impl Lease {
     fn new(id: i64, ttl: Duration, shared: bool, counted_from: Moment) -> Arc<Self> {
         Arc::new(Self {
             id,
-            ttl,
+            ttl: AtomicU64::new(micros(ttl)),
             shared,
             counted_from: AtomicU64::new(counted_from.as_micros()),
             gone: AtomicBool::new(false),
             compared: AtomicU64::new(counted_from.as_micros()),
+            swept: AtomicU64::new(counted_from.as_micros()),
         })
+    }
+
+    /// How long etcd keeps it after a keep-alive.
+    pub(super) fn ttl(&self) -> Duration {
+        Duration::from_micros(self.ttl.load(Ordering::Acquire))
     }
 
     /// From when its ttl surely counts.
@@ -65,13 +73,20 @@ impl Lease {
     }
 
     fn is_young(&self, now: Moment) -> bool {
-        !self.is_gone() && now.since(self.counted_from()) < self.ttl / 2
+        !self.is_gone() && now.since(self.counted_from()) < self.ttl() / 2
+    }
+
+    /// Whether it is time to look for claims that nobody renews: some times per ttl, however many batches its claims come in.
+    pub(super) fn is_to_be_swept(&self, now: Moment) -> bool {
+        let last = self.swept.load(Ordering::Acquire);
+        now.since(Moment(last)) >= self.ttl() / 8
+            && self.swept.compare_exchange(last, now.as_micros(), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether it is time to compare its keys with the claims that live by it: once per ttl.
     pub(super) fn is_to_be_compared(&self, now: Moment) -> bool {
         let last = self.compared.load(Ordering::Acquire);
-        now.since(Moment(last)) >= self.ttl
+        now.since(Moment(last)) >= self.ttl()
             && self.compared.compare_exchange(last, now.as_micros(), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
@@ -95,11 +110,15 @@ impl Kept {
                 && other.cluster_id == self.before.cluster_id
                 && other.raft_term == self.before.raft_term
         };
-        self.seconds > 0 && same(self.answer) && same(after)
+        // An answer without a header tells nothing.
+        let told = self.before.member_id != 0 && self.before.raft_term != 0;
+        told && self.seconds > 0 && same(self.answer) && same(after)
     }
 
-    /// Counts it.
+    /// Counts it. What etcd says of the lease's length is so, whoever made it.
     pub(super) fn count(&self, lease: &Lease) {
+        let seconds = u64::try_from(self.seconds).unwrap_or(0);
+        lease.ttl.store(seconds.saturating_mul(1_000_000), Ordering::Release);
         lease.count(self.sent);
     }
 }
@@ -134,7 +153,7 @@ impl Leases {
                 return Ok(lease.clone());
             }
             // Old, perhaps gone: kept alive first, so that no claim begins with half of its time over.
-            let old = !lease.is_gone() && self.clock.now().since(lease.counted_from()) < lease.ttl;
+            let old = !lease.is_gone() && self.clock.now().since(lease.counted_from()) < lease.ttl();
             if old && self.keep(road, lease).await? {
                 return Ok(lease.clone());
             }
@@ -162,13 +181,22 @@ impl Leases {
         }
     }
 
+    /// A lease for one claim that nothing lived by before, so that its whole ttl is ahead.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`shared`](Self::shared).
+    pub(super) async fn fresh(&self, road: &Road, ttl: Duration) -> Result<Arc<Lease>> {
+        self.make(road, whole_seconds(ttl), ttl, false).await
+    }
+
     /// Nothing lives by this lease any more, for sure.
     pub(super) fn give_back(&self, lease: Arc<Lease>) {
         if lease.shared || !lease.is_young(self.clock.now()) {
             return;
         }
         let mut spares = self.spares();
-        let spare = spares.entry(lease.ttl.as_secs()).or_default();
+        let spare = spares.entry(lease.ttl().as_secs()).or_default();
         if spare.len() < SPARE_MAX {
             spare.push(lease);
         }

@@ -93,6 +93,7 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl),
+            repeated: true,
         }))
     }
 
@@ -173,6 +174,15 @@ impl Desk {
             Ok(kept) => kept,
             Err(status) => return Ok(Renewed::Unknown(translate(status).to_string().into())),
         };
+        let same = |now: Known| now.key == known.key && now.created == known.created && now.lease.id == known.lease.id;
+        if self.known(&known.name, id).is_some_and(|now| !same(now)) {
+            // It has joined what its owner holds, or was claimed anew, while this was under way.
+            return Ok(Renewed::Unknown("the claim has changed meanwhile".into()));
+        }
+        if kept.seconds <= 0 && read.own.as_ref().is_some_and(|own| own.lease == known.lease.id) {
+            // A member that lags: the cluster has the key, and so the lease.
+            return Ok(Renewed::Unknown("etcd did not know the lease for a moment".into()));
+        }
         if kept.seconds <= 0 {
             // The claim cannot outlive it: lost, now.
             let gone = self.missing(id, Some(known.number)).await?;
@@ -202,7 +212,7 @@ impl Desk {
             known.created = own.created;
             known.number = number;
         });
-        let mut ttl = Duration::from_micros(part.ttl).min(known.lease.ttl);
+        let mut ttl = Duration::from_micros(part.ttl).min(known.lease.ttl());
         let alone = own.value.as_ref().is_some_and(|value| value.claims.len() == 1);
         if micros(asked.request.ttl) > part.ttl && alone && self.lengthen(id, own, asked.request.ttl).await? {
             // Its new lease was made after this renewal began, so it lives at least so long from then on.
@@ -253,9 +263,8 @@ impl Desk {
         let shared: HashMap<i64, Arc<Lease>> =
             leases.filter(|lease| lease.shared && !lease.is_gone()).map(|lease| (lease.id, lease)).collect();
         for lease in shared.into_values() {
-            let living = self.living_by(lease.id);
-            for (id, known) in living {
-                if now.since(known.asked) >= known.ttl {
+            if lease.is_to_be_swept(now) {
+                for (id, known) in self.overdue(lease.id, now) {
                     let desk = self.clone();
                     self.runtime.spawn(async move { desk.release(&known.name, id, None).await });
                 }
@@ -272,7 +281,7 @@ impl Desk {
         let id = lease.id;
         let Ok(found) = self.road.ask(|link| async move { link.time_to_live(id, true).await }).await else { return };
         // Looked at after the keys: what is claimed meanwhile is known before it has a key.
-        let living: HashSet<Vec<u8>> = self.living_by(id).into_iter().map(|(_, known)| known.key).collect();
+        let living: HashSet<Vec<u8>> = self.all_keys();
         for key in found.keys.into_iter().filter(|key| !living.contains(key)) {
             let success = vec![super::desk::delete(&key)];
             let _ = self.txn(TxnRequest { success, ..TxnRequest::default() }).await;
