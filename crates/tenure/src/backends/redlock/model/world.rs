@@ -8,10 +8,9 @@ use std::time::Duration;
 
 pub(super) use self::steps::Step;
 use super::nodes::Request;
-use super::{Config, Mutation, Writes};
-use crate::backends::redlock::ballot::{Admission, Hello, Node, ROUND_MAX, Tally, Verdict, Vote, admission};
+use super::{Config, Mutation};
+use crate::backends::redlock::ballot::{Hello, Node, Vote};
 use crate::clock::Moment;
-use crate::token::Token;
 
 /// One step of time. A round may last one of them, not two.
 pub(super) const TICK: Duration = Duration::from_millis(1200);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Claim, Phase, Seat, TICK, World, Write, ticks};
+use super::{Admin, CLOCK_START, Claim, Phase, Seat, TICK, View, World, Write, ticks};
 use crate::backends::redlock::ballot::{Admission, Hello, ROUND_MAX, Tally, Verdict, Vote, admission};
 use crate::backends::redlock::model::nodes::{Answer, Request};
 use crate::backends::redlock::model::{Config, Mutation, Writes};
