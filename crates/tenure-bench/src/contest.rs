@@ -19,7 +19,7 @@ pub struct Contest<'a> {
     pub contestant: &'a Contestant,
     /// Where the store is.
     pub urls: &'a [String],
-    /// What names begin with: nobody used them before.
+    /// What names begin with.
     pub prefix: &'a str,
     /// How many processes.
     pub processes: usize,
@@ -75,7 +75,9 @@ impl Contest<'_> {
     /// What each process answered, and since when that counts. `look` is called then and at the end.
     fn course(&self, look: &mut dyn FnMut() -> Result<(), String>) -> Result<(Vec<Value>, u64), String> {
         let lead = lead(self.contestant);
-        let order = json!({ "urls": self.urls, "tasks": self.tasks, "name": format!("{}/hot", self.prefix), "prefix": self.prefix,
+        // A name of its own: whoever held the one before may have been ended with it in its hands.
+        let name = format!("{}/{:x}/hot", self.prefix, epoch_micros());
+        let order = json!({ "urls": self.urls, "tasks": self.tasks, "name": name, "prefix": self.prefix,
             "warmup_pairs": warmup_pairs(self.contestant, self.processes), "seconds": lead + self.seconds });
         let limit = Duration::from_secs_f64(lead + self.seconds) + self.patience;
         let start = |_| self.contestant.start_within("hot", order.clone(), limit);
