@@ -11,8 +11,8 @@ const WHY: [(&str, &str); 6] = [
     (
         "acquisitions/s, against the peer best in it",
         "The peers that are ahead let whoever has just released take the name again before anybody else can be told: see their transfers. Every \
-        acquisition of tenure's is a hand-over to another process, which takes a release, a message, and a process that wakes. Tried: taking the name \
-        again at once is what tasks of one process do (up to 32 of them, or 10 ms); between processes it would give up the order they came in, which is promised.",
+        acquisition of tenure's is a hand-over to another process, which takes a release, a message, and a process that wakes. Taking the name \
+        again at once is what tasks of one process do (up to 32 of them, or 10 ms); between processes it was not tried, as it would give up the order they came in, which is promised.",
     ),
     (
         "p99 of the wait, against the peer best in it",
@@ -21,7 +21,7 @@ const WHY: [(&str, &str); 6] = [
     (
         "1,000 tasks of one process on one name, acquisitions/s",
         "32 hand-overs in memory for each request to the server, which is as many as may pass by others that wait there; that request, while nobody holds the name, is nearly all of the time, \
-        and the peers' pairs are bound by the same round trip. Tried: sending the request without a task of its own (17 % more, but pairs of one task took longer), other numbers of requests under way (no gain).",
+        and the peers' pairs are bound by the same round trip. Tried: sending the request without a task of its own (17 % more, but pairs of one task took longer: not taken).",
     ),
     (
         "100,000 leases held, memory, store and client",
