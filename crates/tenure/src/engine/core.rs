@@ -137,6 +137,8 @@ impl Core {
         if was_granted {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
             self.cohorts.lost(self, claim);
+        } else {
+            tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "place in the queue lost: asked for anew");
         }
         if store_may_have_it {
             self.release_behind(claim);

@@ -9,3 +9,4 @@ mod keys;
 mod leases;
 mod peers;
 mod support;
+mod together;

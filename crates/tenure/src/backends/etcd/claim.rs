@@ -13,6 +13,7 @@ use crate::backend::{Answer, ClaimRequest, Claimed, Refusal, Standing};
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::Grant;
 use crate::name::Name;
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// How often a claim that is not to wait looks before it is appended, and taken back if it does not hold.
@@ -96,7 +97,7 @@ impl Desk {
             success.push(delete(&self.keys.note(request.id)));
         }
         let failure = vec![Request::Range(only(&key)).into(), front()];
-        let found = match self.put_txn(&lease, TxnRequest { compare: vec![compare], success, failure }).await? {
+        let found = match self.put_txn(name, &lease, TxnRequest { compare: vec![compare], success, failure }).await? {
             Some(found) => found,
             None => return Ok(None),
         };
@@ -138,12 +139,13 @@ impl Desk {
     }
 
     /// A transaction that binds a key to a lease; none if the lease is gone.
-    async fn put_txn(&self, lease: &Arc<Lease>, request: TxnRequest) -> Result<Option<super::wire::TxnResponse>> {
-        let asked = self.road.ask(|link| {
-            let request = request.clone();
-            async move { link.txn(request).await }
-        });
-        match asked.await {
+    async fn put_txn(
+        &self,
+        name: &Name,
+        lease: &Arc<Lease>,
+        request: TxnRequest,
+    ) -> Result<Option<super::wire::TxnResponse>> {
+        match self.convoy.txn(name, request).await {
             Err(Failure::Told(status)) if is_missing_lease(&status) => {
                 self.lose(lease);
                 Ok(None)
@@ -235,7 +237,7 @@ impl Desk {
         let at = value.claims.first().map(|part| part.since).unwrap_or_default();
         let compare = vec![Compare::none_since(&under, line.revision), Compare::absent(&key)];
         let success = vec![put(&key, value.encode(), lease.id)];
-        let found = self.put_txn(&lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let found = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
         let Some(found) = found.filter(|found| found.succeeded) else { return Ok(None) };
         let created = found.header().revision;
         let number = revision(created);
@@ -282,8 +284,7 @@ impl Desk {
             // Looked at once more, as it is now.
             return Ok(None);
         }
-        let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
-        let lease = self.leases.of_key(found.lease, Duration::from_micros(lived));
+        let lease = self.leases.of_key(found.lease, value.lived());
         self.remember(
             request.id,
             Known {
@@ -303,7 +304,7 @@ impl Desk {
             return Ok(None);
         }
         if micros_of(request.ttl) > part.ttl && value.claims.len() == 1 {
-            self.lengthen(request.id, found, request.ttl).await?;
+            self.lengthen(name, request.id, found, request.ttl).await?;
             return Ok(None);
         }
         if let Some(outer) = line.outer_of(found, request.id, self.wall()) {
@@ -331,7 +332,7 @@ impl Desk {
     /// # Cancel safety
     ///
     /// Cancel safe: at worst the claim lives longer.
-    pub(super) async fn lengthen(&self, id: crate::owner::ClaimId, found: &Entry, ttl: Duration) -> Result<bool> {
+    pub(super) async fn lengthen(&self, name: &Name, id: ClaimId, found: &Entry, ttl: Duration) -> Result<bool> {
         let mut value = found.value.clone().ok_or_else(odd)?;
         for part in value.claims.iter_mut().filter(|part| part.id == id) {
             part.ttl = micros_of(ttl);
@@ -339,7 +340,7 @@ impl Desk {
         let lease = self.leases.fresh(&self.road, ttl).await?;
         let compare = vec![Compare::modified(&found.key, found.modified)];
         let success = vec![put(&found.key, value.encode(), lease.id)];
-        let done = self.put_txn(&lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let done = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
         let done = done.is_some_and(|done| done.succeeded);
         if done {
             self.update(id, |known| {

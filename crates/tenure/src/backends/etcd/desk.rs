@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::convoy::Convoy;
 use super::ear::Ear;
 use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, only};
 use super::error::odd;
@@ -26,7 +27,8 @@ use crate::token::Token;
 pub(super) const TRIES_MAX: usize = 16;
 
 pub(super) struct Desk {
-    pub(super) road: Road,
+    pub(super) road: Arc<Road>,
+    pub(super) convoy: Arc<Convoy>,
     pub(super) keys: Keys,
     pub(super) leases: Leases,
     pub(super) ear: Ear,
@@ -56,13 +58,17 @@ pub(super) struct Known {
 impl Desk {
     /// Called on the runtime that the client lives on.
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
+        let runtime = tokio::runtime::Handle::current();
+        let keys = Keys::new(settings.prefix.clone());
+        let road = Arc::new(Road::new(settings, clock.clone()));
         Self {
-            keys: Keys::new(settings.prefix.clone()),
-            road: Road::new(settings),
+            keys,
+            convoy: Convoy::new(road.clone(), runtime.clone()),
+            road,
             leases: Leases::new(clock.clone()),
             ear: Ear::default(),
             clock,
-            runtime: tokio::runtime::Handle::current(),
+            runtime,
             claims: Mutex::default(),
         }
     }
@@ -81,7 +87,21 @@ impl Desk {
     }
 
     pub(super) fn remember(&self, id: ClaimId, known: Known) {
-        self.claims().insert(id, known);
+        let now = known.asked;
+        let mut claims = self.claims();
+        let unasked: Vec<ClaimId> = if claims.len() == claims.capacity() {
+            // Before the table grows, those go that nobody asks for any more, and that are not in etcd either.
+            let ended = |known: &Known| now.since(known.asked) >= 2 * known.ttl.max(known.lease.ttl());
+            claims.iter().filter(|(_, known)| ended(known)).map(|(id, _)| *id).collect()
+        } else {
+            Vec::new()
+        };
+        claims.retain(|id, _| !unasked.contains(id));
+        claims.insert(id, known);
+        drop(claims);
+        for id in unasked {
+            self.ear.forget(id);
+        }
     }
 
     /// Changes what is known of a claim, if it still is.
@@ -150,13 +170,7 @@ impl Desk {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse> {
-        Ok(self
-            .road
-            .ask(|link| {
-                let request = request.clone();
-                async move { link.txn(request).await }
-            })
-            .await?)
+        Ok(self.road.txn(&request).await?)
     }
 
     /// Reads. Another member is asked if one fails: nothing is changed by it.
@@ -253,8 +267,9 @@ impl Desk {
     }
 
     fn watch(&self, name: &Name, id: ClaimId, target: Target, revision: i64) {
-        // One that was given up meanwhile must not be watched for ever.
-        if self.claims().contains_key(&id) {
+        // One that was given up meanwhile must not be watched for ever: whoever forgets it comes before this, or after it.
+        let claims = self.claims();
+        if claims.contains_key(&id) {
             self.ear.watch(id, target, &self.keys.under(name), revision);
         }
     }
@@ -274,35 +289,32 @@ impl Desk {
 
     /// Looks whether it is a claim's turn, and tells it.
     async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
-        for _ in 0..TRIES_MAX {
-            let (own, line) = self.look(&known.name, &known.key).await?;
-            let line = self.unmixed(&known.name, line).await?;
-            let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
-                if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
-                    // It has joined what its owner holds, or was claimed anew, while this looked.
-                    return Ok(());
-                }
-                // Its own lease has ended, or it was broken, which is told apart.
-                let loss = match self.note(id, Some(known.number)).await? {
-                    Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
-                    None => Loss::Gone,
-                };
-                self.ended(id, known.number, loss);
+        let (own, line) = self.look(&known.name, &known.key).await?;
+        let line = self.unmixed(&known.name, line).await?;
+        let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
+            if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
+                // It has joined what its owner holds, or was claimed anew, while this looked.
                 return Ok(());
+            }
+            // Its own lease has ended, or it was broken, which is told apart.
+            let loss = match self.note(id, Some(known.number)).await? {
+                Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
+                None => Loss::Gone,
             };
-            if line.outer_of(&own, id, self.wall()).is_some() {
-                // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
-                self.withdraw(&own).await?;
-                self.ended(id, known.number, Loss::Gone);
-                return Ok(());
-            }
-            let standing = self.standing(&known.name, id, &own, &line).await?;
-            if let Ok(grant) = standing.state
-                && self.takes_hold(id)
-            {
-                self.granted(id, grant, known.number);
-            }
+            self.ended(id, known.number, loss);
             return Ok(());
+        };
+        if line.outer_of(&own, id, self.wall()).is_some() {
+            // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
+            self.withdraw(&own).await?;
+            self.ended(id, known.number, Loss::Gone);
+            return Ok(());
+        }
+        let standing = self.standing(&known.name, id, &own, &line).await?;
+        if let Ok(grant) = standing.state
+            && self.takes_hold(id)
+        {
+            self.granted(id, grant, known.number);
         }
         Ok(())
     }
@@ -331,7 +343,7 @@ impl Desk {
             own.map_or_else(|| super::entry::revision(line.revision).saturating_add(1), |own| own.number_of(&part));
         part.number = Some(number);
         let (since, ttl) = (part.since, Duration::from_micros(part.ttl));
-        let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
+        let lived = value.lived();
         value.claims.push(part);
         let mut compare = vec![Compare::modified(&outer.key, outer.modified)];
         let mut success = vec![put_again(&outer.key, value.encode())];
@@ -342,7 +354,7 @@ impl Desk {
         if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
             return Ok(None);
         }
-        let lease = self.leases.of_key(outer.lease, Duration::from_micros(lived));
+        let lease = self.leases.of_key(outer.lease, lived);
         self.ear.forget(id);
         self.remember(
             id,

@@ -41,7 +41,8 @@ async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result
     let settings = &desk.road.settings;
     let probe = desk.keys.notes();
     let asked = settings.members.iter().map(|member| async {
-        let status = async { Link::open(member, settings.login.as_ref(), probe.clone()).await?.status().await };
+        let link = Box::pin(Link::open(member, settings.login.as_ref(), probe.clone(), desk.clock.clone()));
+        let status = async { link.await?.status().await };
         (member.address.clone(), status.await.map_err(|status| status.message().to_owned()))
     });
     let members = join_all(asked).await;

@@ -15,6 +15,8 @@ use crate::owner::{ClaimId, Owner};
 
 /// For how long a note of a break stays at least.
 const NOTE_MIN: Duration = Duration::from_secs(10);
+/// How many notes go into one transaction: etcd takes 128 operations unless told otherwise.
+const NOTES_AT_ONCE: usize = 64;
 
 impl Desk {
     /// Ends a claim, waiting or holding; with `number`, only if it has that number.
@@ -45,7 +47,8 @@ impl Desk {
             compare.push(Compare::created(&known.key, i64::try_from(number).unwrap_or(i64::MAX)));
         }
         let failure = vec![Request::Range(only(&known.key)).into()];
-        let found = self.txn(TxnRequest { compare, success: vec![delete(&known.key)], failure }).await?;
+        let request = TxnRequest { compare, success: vec![delete(&known.key)], failure };
+        let found = self.convoy.txn(name, request).await?;
         if found.succeeded {
             self.forget(id);
             if !known.repeated && known.created != 0 {
@@ -131,19 +134,27 @@ impl Desk {
 
     /// Takes a key away, and leaves a note for each of its claims; how many, none if it changed meanwhile.
     async fn evict(&self, entry: &Entry, by: &Arc<str>, reason: &Arc<str>) -> Result<usize> {
-        let mut success = vec![delete(&entry.key)];
+        let mut notes = Vec::new();
         if let Some(value) = &entry.value {
             // Its holder asks again within a ttl, or is dead.
-            let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
-            let lease = self.leases.own(&self.road, Duration::from_micros(lived).max(NOTE_MIN)).await?;
+            let lease = self.leases.own(&self.road, value.lived().max(NOTE_MIN)).await?;
             for part in &value.claims {
                 let note = Note { by: by.clone(), reason: reason.clone(), number: entry.number_of(part) };
                 let note = serde_json::to_vec(&note).map_err(|error| odd().because(error))?;
-                success.push(put(&self.keys.note(part.id), note, lease.id));
+                notes.push(put(&self.keys.note(part.id), note, lease.id));
             }
         }
+        let mut notes = notes.chunks(NOTES_AT_ONCE);
+        let mut success = vec![delete(&entry.key)];
+        success.extend_from_slice(notes.next().unwrap_or_default());
         let compare = vec![Compare::modified(&entry.key, entry.modified)];
-        let done = self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?;
-        Ok(if done.succeeded { entry.value.as_ref().map_or(1, |value| value.claims.len()) } else { 0 })
+        if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
+            return Ok(0);
+        }
+        for more in notes {
+            // Without its note a claim is told that it is gone, not by whom: that is no reason to fail.
+            let _ = self.txn(TxnRequest { success: more.to_vec(), ..TxnRequest::default() }).await;
+        }
+        Ok(entry.value.as_ref().map_or(1, |value| value.claims.len()))
     }
 }

@@ -78,6 +78,12 @@ impl Value {
         // Text and numbers: this cannot fail, and what is empty would be a claim of another library.
         serde_json::to_vec(self).unwrap_or_default()
     }
+
+    /// The longest of its claims' ttls: that of its lease, as far as the key tells.
+    pub(super) fn lived(&self) -> Duration {
+        let longest = self.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
+        Duration::from_micros(longest).min(crate::TTL_MAX)
+    }
 }
 
 /// One key of a name's queue.

@@ -213,17 +213,8 @@ impl Leases {
             return lease;
         }
         let lease = Lease::new(id, Duration::from_secs(whole_seconds(ttl)), false, Moment(0));
-        by_id.insert(id, Arc::downgrade(&lease));
+        register(&mut by_id, &lease);
         lease
-    }
-
-    fn register(&self, lease: &Arc<Lease>) {
-        let mut by_id = self.by_id.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_id.len() == by_id.capacity() {
-            // Before the table grows, what nobody uses goes.
-            by_id.retain(|_, lease| lease.strong_count() > 0);
-        }
-        by_id.insert(lease.id, Arc::downgrade(lease));
     }
 
     /// The longest that etcd keeps a lease is not asked for: it is told when a shorter one was.
@@ -247,7 +238,7 @@ impl Leases {
             ));
         }
         let lease = Lease::new(granted.id, Duration::from_secs(seconds), shared, sent);
-        self.register(&lease);
+        register(&mut self.by_id.lock().unwrap_or_else(PoisonError::into_inner), &lease);
         Ok(lease)
     }
 
@@ -287,6 +278,14 @@ impl Leases {
         }
         Err(super::error::no_answer().because("the leader of etcd changes again and again"))
     }
+}
+
+fn register(by_id: &mut HashMap<i64, Weak<Lease>>, lease: &Arc<Lease>) {
+    if by_id.len() == by_id.capacity() {
+        // Before the table grows, what nobody uses goes.
+        by_id.retain(|_, lease| lease.strong_count() > 0);
+    }
+    by_id.insert(lease.id, Arc::downgrade(lease));
 }
 
 /// etcd counts in seconds.

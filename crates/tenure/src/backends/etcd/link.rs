@@ -1,7 +1,7 @@
 //! One connection to one member.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::wire::{
     LeaseGrantResponse, LeaseId, LeaseRevokeResponse, MembersResponse, Nothing, RangeRequest, RangeResponse,
     StatusResponse, TimeToLiveRequest, TimeToLiveResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
+use crate::clock::{Clock, Moment};
 
 /// How long a member may take to answer. It is then left for another one.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -39,6 +40,10 @@ pub(super) struct Link {
     probe: Vec<u8>,
     left: AtomicBool,
     leaving: Notify,
+    clock: Arc<dyn Clock>,
+    pub(super) opened: Moment,
+    /// When the first request was sent that no answer has followed, also if nobody waits for it any more; zero if there is none.
+    silent_since: AtomicU64,
 }
 
 impl Link {
@@ -47,7 +52,12 @@ impl Link {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    pub(super) async fn open(member: &Member, login: Option<&Login>, probe: Vec<u8>) -> Result<Arc<Self>, Status> {
+    pub(super) async fn open(
+        member: &Member,
+        login: Option<&Login>,
+        probe: Vec<u8>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, Status> {
         let connected = async {
             let endpoint = member.endpoint.clone().connect_timeout(CONNECT_MAX);
             let channel = endpoint.connect().await.map_err(|error| Status::from_error(Box::new(error)))?;
@@ -58,6 +68,9 @@ impl Link {
                 probe,
                 left: AtomicBool::new(false),
                 leaving: Notify::new(),
+                opened: clock.now(),
+                silent_since: AtomicU64::new(0),
+                clock,
             };
             if let Some(login) = login {
                 let request = AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
@@ -66,6 +79,7 @@ impl Link {
                 link.login = Some(token);
             }
             link.look().await?;
+            link.opened = link.clock.now();
             Ok(Arc::new(link))
         };
         limited(CONNECT_MAX, connected).await
@@ -88,6 +102,22 @@ impl Link {
         if !self.is_left() {
             told.await;
         }
+    }
+
+    /// Whether nothing was answered since a request that should have been by now.
+    pub(super) fn is_silent(&self, now: Moment) -> bool {
+        let since = self.silent_since.load(Ordering::Acquire);
+        since != 0 && now.since(Moment(since)) >= ANSWER_MAX
+    }
+
+    /// Waits for an answer, and remembers that none came if the wait is given up.
+    async fn answered<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let now = self.clock.now().as_micros().max(1);
+        // The first of those that wait tells since when.
+        let _ = self.silent_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        let answer = limited(ANSWER_MAX, answer).await;
+        self.silent_since.store(0, Ordering::Release);
+        answer
     }
 
     /// The latest answer that the whole cluster stands behind.
@@ -125,7 +155,7 @@ impl Link {
             let codec: ProstCodec<Q, A> = ProstCodec::default();
             Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
         };
-        limited(ANSWER_MAX, answered).await
+        self.answered(answered).await
     }
 
     /// An answer that the cluster stands behind.
@@ -165,7 +195,7 @@ impl Link {
             let mut answers = grpc.streaming(request, path, codec).await?.into_inner();
             answers.message().await?.ok_or_else(|| Status::unavailable("a keep-alive was not answered"))
         };
-        limited(ANSWER_MAX, answered).await
+        self.answered(answered).await
     }
 
     pub(super) async fn time_to_live(&self, id: i64, keys: bool) -> Result<TimeToLiveResponse, Status> {

@@ -15,6 +15,7 @@
 //! revision: raise it (`etcdutl snapshot restore --bump-revision`), or begin with fresh names.
 
 mod claim;
+mod convoy;
 mod desk;
 mod doctor;
 mod ear;

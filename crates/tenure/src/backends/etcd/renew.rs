@@ -37,6 +37,12 @@ struct Read {
     line: Option<Line>,
 }
 
+/// How long nothing was answered when a renewal is repeated on another connection.
+fn unanswered(batch: &[RenewRequest]) -> Duration {
+    let shortest = batch.iter().map(|request| request.ttl).min().unwrap_or_default();
+    (shortest / 9).max(Duration::from_millis(50))
+}
+
 impl Desk {
     /// Renews claims, waiting or holding; one answer for each, in order.
     ///
@@ -47,35 +53,43 @@ impl Desk {
         if batch.is_empty() {
             return Ok(Answer { value: Vec::new(), counted_from: self.clock.now() });
         }
-        let link = if fresh { self.road.fresh().await? } else { self.road.link().await? };
-        let mut asked = Vec::with_capacity(batch.len());
-        for request in batch {
-            let known = match self.known(&request.name, request.id) {
-                Some(known) => Some(known),
-                None => self.found(&request).await?,
-            };
-            asked.push(match known {
-                Some(known) => Ok(Asked { request, known }),
-                None => Err(request.id),
-            });
-        }
+        let link = if fresh { self.road.fresh(unanswered(&batch)).await? } else { self.road.link().await? };
+        let asked = join_all(batch.into_iter().map(|request| self.asked(request))).await;
         let counted_from = self.clock.now();
         let claims: Vec<&Asked> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
         let kept = self.keep_all(&link, &claims).await;
         let reads = self.read_all(&link, &claims).await?;
         let mut reads = reads.into_iter();
-        let mut answers = Vec::with_capacity(asked.len());
-        for asked in &asked {
-            answers.push(match asked {
-                Err(id) => self.missing(*id, None).await?,
-                Ok(asked) => match (kept.get(&asked.known.lease.id), reads.next()) {
-                    (Some(kept), Some(read)) => self.judge(asked, kept, read, counted_from).await?,
+        let answers = asked.iter().map(|asked| {
+            let read = asked.as_ref().ok().and_then(|_| reads.next());
+            let kept = asked.as_ref().ok().and_then(|asked| kept.get(&asked.known.lease.id));
+            async move {
+                match (asked, kept, read) {
+                    (Err(answer), _, _) => answer.clone(),
+                    // What one claim needs and does not get is no other's trouble.
+                    (Ok(asked), Some(kept), Some(read)) => {
+                        let judged = self.judge(asked, kept, read, counted_from).await;
+                        judged.unwrap_or_else(|error| Renewed::Unknown(error.to_string().into()))
+                    }
                     _ => Renewed::Unknown("etcd's answer cannot be understood".into()),
-                },
-            });
-        }
+                }
+            }
+        });
+        let answers = join_all(answers).await;
         self.tidy(asked.into_iter().filter_map(|asked| Some(asked.ok()?.known.lease)), counted_from);
         Ok(Answer { value: answers, counted_from })
+    }
+
+    /// What is known of a claim that is to be renewed, or what to say of it.
+    async fn asked(&self, request: RenewRequest) -> std::result::Result<Asked, Renewed> {
+        if let Some(known) = self.known(&request.name, request.id) {
+            return Ok(Asked { request, known });
+        }
+        let unknown = |error: crate::Error| Renewed::Unknown(error.to_string().into());
+        match self.found(&request).await.map_err(unknown)? {
+            Some(known) => Ok(Asked { request, known }),
+            None => Err(self.missing(request.id, None).await.unwrap_or_else(unknown)),
+        }
     }
 
     /// A claim that another client made.
@@ -83,11 +97,10 @@ impl Desk {
         let line = self.line(&request.name).await?;
         let Some(entry) = line.find(request.id) else { return Ok(None) };
         let (Some(value), Some(part)) = (&entry.value, entry.part(request.id)) else { return Ok(None) };
-        let lived = value.claims.iter().map(|part| part.ttl).max().unwrap_or_default();
         Ok(Some(Known {
             name: request.name.clone(),
             key: entry.key.clone(),
-            lease: self.leases.of_key(entry.lease, Duration::from_micros(lived)),
+            lease: self.leases.of_key(entry.lease, value.lived()),
             created: entry.created,
             number: entry.number_of(part),
             holds: false,
@@ -214,7 +227,10 @@ impl Desk {
         });
         let mut ttl = Duration::from_micros(part.ttl).min(known.lease.ttl());
         let alone = own.value.as_ref().is_some_and(|value| value.claims.len() == 1);
-        if micros(asked.request.ttl) > part.ttl && alone && self.lengthen(id, own, asked.request.ttl).await? {
+        if micros(asked.request.ttl) > part.ttl
+            && alone
+            && self.lengthen(&known.name, id, own, asked.request.ttl).await?
+        {
             // Its new lease was made after this renewal began, so it lives at least so long from then on.
             ttl = asked.request.ttl;
         }

@@ -13,6 +13,8 @@ use super::entry::Keys;
 use super::error::{is_of_the_member, is_stale_login, no_answer, translate};
 use super::link::Link;
 use super::url::Settings;
+use super::wire::{TxnRequest, TxnResponse};
+use crate::clock::Clock;
 use crate::error::{Certainty, Result};
 
 /// How much later than the one before it each member is tried.
@@ -24,13 +26,14 @@ pub(super) struct Road {
     /// Held while a new link is opened, so that many who need one open one.
     current: Mutex<Option<Arc<Link>>>,
     first: AtomicUsize,
+    clock: Arc<dyn Clock>,
 }
 
 impl Road {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         // Clients spread over the members.
         let first = AtomicUsize::new(rand::random_range(0..settings.members.len().max(1)));
-        Self { settings, current: Mutex::new(None), first }
+        Self { settings, current: Mutex::new(None), first, clock }
     }
 
     /// The link in use, or a new one.
@@ -41,20 +44,27 @@ impl Road {
     pub(super) async fn link(&self) -> Result<Arc<Link>> {
         let mut current = self.current.lock().await;
         if let Some(link) = current.as_ref().filter(|link| !link.is_left()) {
-            return Ok(link.clone());
+            if !link.is_silent(self.clock.now()) {
+                return Ok(link.clone());
+            }
+            // Whoever asked gave up before it was known to hang.
+            self.leave(link);
         }
         let link = self.open().await?;
         *current = Some(link.clone());
         Ok(link)
     }
 
-    /// A link that is not the one in use, which may hang.
+    /// A link that is not the one over which something went unanswered for so long. One that is younger is another one already:
+    /// of many that miss an answer, the first finds a new link for all.
     ///
     /// # Cancel safety
     ///
     /// As [`link`](Self::link).
-    pub(super) async fn fresh(&self) -> Result<Arc<Link>> {
-        if let Some(link) = self.current.lock().await.as_ref() {
+    pub(super) async fn fresh(&self, unanswered: Duration) -> Result<Arc<Link>> {
+        if let Some(link) = self.current.lock().await.as_ref()
+            && self.clock.now().since(link.opened) >= unanswered
+        {
             self.leave(link);
         }
         self.link().await
@@ -79,7 +89,8 @@ impl Road {
                 let pause = STAGGER.saturating_mul(u32::try_from(turn).unwrap_or(u32::MAX));
                 Some(async move {
                     let _ = tokio::time::timeout(pause, pending::<()>()).await;
-                    Link::open(member, self.settings.login.as_ref(), probe).await.map_err(|status| (member, status))
+                    let login = self.settings.login.as_ref();
+                    Link::open(member, login, probe, self.clock.clone()).await.map_err(|status| (member, status))
                 })
             })
             .collect();
@@ -118,6 +129,19 @@ impl Road {
             }
             answer => self.judged(&link, answer),
         }
+    }
+
+    /// Runs a transaction.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves its outcome unknown.
+    pub(super) async fn txn(&self, request: &TxnRequest) -> std::result::Result<TxnResponse, Failure> {
+        self.ask(|link| {
+            let request = request.clone();
+            async move { link.txn(request).await }
+        })
+        .await
     }
 
     /// Leaves the link if its member failed.

@@ -202,7 +202,7 @@ pub(super) fn end_of(prefix: &[u8]) -> Vec<u8> {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
     pub(super) request: Option<Request>,
 }
 
@@ -214,6 +214,8 @@ pub(super) enum Request {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
 impl From<Request> for RequestOp {
@@ -224,7 +226,7 @@ impl From<Request> for RequestOp {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct ResponseOp {
-    #[prost(oneof = "Response", tags = "1, 2, 3")]
+    #[prost(oneof = "Response", tags = "1, 2, 3, 4")]
     pub(super) response: Option<Response>,
 }
 
@@ -236,6 +238,8 @@ pub(super) enum Response {
     Put(Done),
     #[prost(message, tag = "3")]
     Delete(Done),
+    #[prost(message, tag = "4")]
+    Txn(TxnResponse),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

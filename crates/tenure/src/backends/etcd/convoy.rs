@@ -1,0 +1,210 @@
+//! Many transactions as one: those that are asked for while some are under way travel together.
+//!
+//! etcd is busy with requests more than with what they change. Each member of a convoy is a transaction within one, with conditions
+//! and answers of its own. All that one transaction makes has one revision, which is token and place in the queue: so no two of a
+//! convoy are about one name.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tonic::{Code, Status};
+
+use super::link::Link;
+use super::road::{Failure, Road};
+use super::wire::{Answered as _, Request, Response, TxnRequest, TxnResponse};
+use crate::name::Name;
+
+/// How many requests are under way before others wait to travel together.
+const UNDER_WAY_MAX: usize = 2;
+/// How many travel together. etcd takes 128 operations, all those of a transaction within it counted as one.
+const TOGETHER_MAX: usize = 32;
+
+type Answer = std::result::Result<TxnResponse, Failure>;
+
+#[derive(Debug)]
+pub(super) struct Convoy {
+    road: Arc<Road>,
+    runtime: tokio::runtime::Handle,
+    yard: Mutex<Yard>,
+}
+
+#[derive(Debug, Default)]
+struct Yard {
+    under_way: usize,
+    waiting: VecDeque<Traveller>,
+    /// Those of `waiting`.
+    names: HashSet<Name>,
+}
+
+#[derive(Debug)]
+struct Traveller {
+    name: Name,
+    request: TxnRequest,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// How a request travels.
+enum Entered {
+    Alone(Place, TxnRequest),
+    Waits(oneshot::Receiver<Answer>),
+}
+
+impl Convoy {
+    pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle) -> Arc<Self> {
+        Arc::new(Self { road, runtime, yard: Mutex::default() })
+    }
+
+    fn yard(&self) -> MutexGuard<'_, Yard> {
+        self.yard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a transaction about one name, at once or together with others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves its outcome unknown.
+    pub(super) async fn txn(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
+        if self.road.settings.login.is_some() {
+            // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
+            return self.road.txn(&request).await;
+        }
+        match self.enter(name, request) {
+            Entered::Alone(place, request) => self.alone(place, request).await,
+            Entered::Waits(told) => {
+                let given_up = |_| Err(Failure::Told(Status::unavailable("the request was given up")));
+                told.await.unwrap_or_else(given_up)
+            }
+        }
+    }
+
+    fn enter(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Entered {
+        let mut yard = self.yard();
+        if yard.under_way < UNDER_WAY_MAX || yard.names.contains(name) {
+            // Nobody to wait for; or one of this name waits already, and they cannot travel together.
+            yard.under_way += 1;
+            return Entered::Alone(Place(self.clone()), request);
+        }
+        let (answer, told) = oneshot::channel();
+        yard.names.insert(name.clone());
+        yard.waiting.push_back(Traveller { name: name.clone(), request, answer });
+        Entered::Waits(told)
+    }
+
+    async fn alone(&self, place: Place, request: TxnRequest) -> Answer {
+        let link = self.road.link().await.map_err(Failure::Unreachable)?;
+        let answer = release_if_left(place, &link, link.txn(request)).await;
+        self.road.judged(&link, answer)
+    }
+
+    /// Sends some of those that wait, if there is room.
+    fn set_out(self: &Arc<Self>) {
+        let mut yard = self.yard();
+        let mut together = Vec::new();
+        while together.len() < TOGETHER_MAX && yard.under_way < UNDER_WAY_MAX {
+            let Some(traveller) = yard.waiting.pop_front() else { break };
+            yard.names.remove(&traveller.name);
+            // One that was given up has not been sent, and need not be.
+            if !traveller.answer.is_closed() {
+                together.push(traveller);
+            }
+        }
+        if together.is_empty() {
+            return;
+        }
+        yard.under_way += 1;
+        drop(yard);
+        let (convoy, place) = (self.clone(), Place(self.clone()));
+        self.runtime.spawn(async move { convoy.carry(place, together).await });
+    }
+
+    async fn carry(&self, place: Place, mut together: Vec<Traveller>) {
+        let link = match self.road.link().await {
+            Ok(link) => link,
+            Err(error) => {
+                for traveller in together {
+                    let _ = traveller.answer.send(Err(Failure::Unreachable(error.again())));
+                }
+                return;
+            }
+        };
+        if together.len() == 1
+            && let Some(only) = together.pop()
+        {
+            let answer = release_if_left(place, &link, link.txn(only.request)).await;
+            let _ = only.answer.send(self.road.judged(&link, answer));
+            return;
+        }
+        let success = together.iter().map(|traveller| Request::Txn(traveller.request.clone()).into()).collect();
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        let answer = release_if_left(place, &link, link.txn(request)).await;
+        match self.road.judged(&link, answer) {
+            Ok(answer) => share(together, answer),
+            Err(Failure::Told(status)) if is_refusal(&status) => self.one_by_one(&link, together).await,
+            Err(Failure::Told(status)) => {
+                for traveller in together {
+                    let _ = traveller.answer.send(Err(Failure::Told(status.clone())));
+                }
+            }
+            Err(Failure::Unreachable(error)) => {
+                for traveller in together {
+                    let _ = traveller.answer.send(Err(Failure::Unreachable(error.again())));
+                }
+            }
+        }
+    }
+
+    /// One of them was refused, and all with it: nothing was done. Which one, each finds out by itself.
+    async fn one_by_one(&self, link: &Link, together: Vec<Traveller>) {
+        let each = together.into_iter().map(|traveller| async move {
+            let answer = self.road.judged(link, link.txn(traveller.request).await);
+            let _ = traveller.answer.send(answer);
+        });
+        futures_util::future::join_all(each).await;
+    }
+}
+
+/// Gives everyone its own answer.
+fn share(together: Vec<Traveller>, answer: TxnResponse) {
+    let header = answer.header();
+    let mut answers = answer.responses.into_iter();
+    for traveller in together {
+        let answer = match answers.next().and_then(|op| op.response) {
+            // What is within another carries no header of its own.
+            Some(Response::Txn(own)) => Ok(TxnResponse { header: Some(header), ..own }),
+            _ => Err(Failure::Told(Status::data_loss("an answer is missing"))),
+        };
+        let _ = traveller.answer.send(answer);
+    }
+}
+
+/// Whether etcd did nothing, and said so.
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied | Code::OutOfRange
+    )
+}
+
+/// Waits for an answer. Others need not wait for it once its link is left.
+async fn release_if_left<T>(place: Place, link: &Link, answer: impl Future<Output = T>) -> T {
+    let mut answer = std::pin::pin!(answer);
+    tokio::select! {
+        answer = &mut answer => return answer,
+        () = link.leaving() => drop(place),
+    }
+    answer.await
+}
+
+/// One request under way. When it ends, also by being dropped, the next ones set out.
+struct Place(Arc<Convoy>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        {
+            let mut yard = self.0.yard();
+            yard.under_way = yard.under_way.saturating_sub(1);
+        }
+        self.0.set_out();
+    }
+}
