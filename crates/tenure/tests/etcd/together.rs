@@ -65,6 +65,29 @@ async fn a_lease_that_is_gone_fails_nobody_who_travels_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_name_that_many_ask_for_keeps_no_other_waiting() {
+    let etcd = Etcd::builder().members(1).start();
+    let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let held = b.lock("hot").ttl(LONG).acquire().await.unwrap();
+    let asking: Vec<_> = (0..20)
+        .map(|_| {
+            let lock = a.lock("hot").ttl(LONG);
+            tokio::spawn(async move {
+                loop {
+                    assert!(lock.try_acquire().await.unwrap().is_none());
+                }
+            })
+        })
+        .collect();
+    for number in 0..20 {
+        let other = soon("another name's grant", a.lock(format!("n{number}")).ttl(LONG).acquire()).await.unwrap();
+        soon("its release", other.release()).await.unwrap();
+    }
+    asking.iter().for_each(tokio::task::JoinHandle::abort);
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_hangs_is_left_although_nobody_waits_for_it_to_the_end() {
     let etcd = Etcd::start();
     let backend = EtcdBackend::open(&etcd.url(), Arc::new(SystemClock)).await.unwrap();

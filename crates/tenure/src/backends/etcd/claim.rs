@@ -48,13 +48,15 @@ impl Desk {
 
     async fn try_claim(&self, name: &Name, request: &ClaimRequest, tries: usize) -> Result<Settled> {
         let known = self.known(name, request.id).filter(|known| !known.lease.is_gone());
+        // One that would end before the claim may be trusted is of no use.
+        let lasting = |known: &Known| known.lease.ttl() >= request.ttl;
         let joined = known.as_ref().is_some_and(|known| known.key != self.keys.claim(name, known.lease.id, request.id));
         if request.reenter.is_some() || joined {
             // Nothing is appended: it re-enters, or did so before.
             let line = self.line(name).await?;
             return self.settle(name, request, None, &line, false).await;
         }
-        let lease = match known {
+        let lease = match known.filter(lasting) {
             Some(known) if self.is_trusted(&known.lease) => known.lease,
             Some(known) => {
                 // Asked for a good while ago, without an answer.
@@ -169,7 +171,7 @@ impl Desk {
         if let Some(found) = elsewhere {
             // An earlier try, of this or another process, got through under another key.
             if let Some(own) = own.as_ref().filter(|own| own.part(request.id).is_some()) {
-                self.withdraw(own).await?;
+                self.withdraw(own, None).await?;
             }
             return self.answer_again(name, request, found, line).await;
         }
@@ -183,7 +185,7 @@ impl Desk {
     async fn settle_appended(&self, name: &Name, request: &ClaimRequest, own: &Entry, line: &Line) -> Result<Settled> {
         let before = line.queue_before(own.created, self.wall());
         if let Some(refusal) = before.refusal(request) {
-            self.withdraw(own).await?;
+            self.withdraw(own, None).await?;
             return Ok(Some(self.answer(Claimed::Refused(refusal))));
         }
         if let Some(outer) = line.outer_of(own, request.id, self.wall()) {
@@ -194,10 +196,11 @@ impl Desk {
             known.created = own.created;
             known.number = revision(own.created);
         });
-        let standing = self.standing(name, request.id, own, line).await?;
+        let mut standing = self.standing(name, request.id, own, line).await?;
         // Forgotten meanwhile, or without its lease: what was appended has ended.
         let Some(known) = self.known(name, request.id).filter(|known| !known.lease.is_gone()) else { return Ok(None) };
-        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: known.lease.counted_from() }))
+        standing.ttl = standing.ttl.min(known.lease.ttl());
+        Ok(Some(self.stands(request.id, standing, &known.lease)))
     }
 
     /// It has no key, and gets one only if it holds at once.
@@ -227,7 +230,8 @@ impl Desk {
 
     /// Makes the key of a claim that holds at once beside the others, unless somebody came meanwhile.
     async fn append_beside(&self, name: &Name, request: &ClaimRequest, line: &Line) -> Result<Settled> {
-        let lease = match self.known(name, request.id).filter(|known| !known.lease.is_gone()) {
+        let usable = |known: &Known| !known.lease.is_gone() && known.lease.ttl() >= request.ttl;
+        let lease = match self.known(name, request.id).filter(usable) {
             Some(known) => known.lease,
             None => self.lease_for(request).await?,
         };
@@ -246,8 +250,8 @@ impl Desk {
             known.number = number;
         });
         let grant = Grant { token: Token(number), block_end: Token(number), at };
-        let standing = Standing { number, ttl: request.ttl, state: Ok(grant) };
-        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: lease.counted_from() }))
+        let standing = Standing { number, ttl: request.ttl.min(lease.ttl()), state: Ok(grant) };
+        Ok(Some(self.stands(request.id, standing, &lease)))
     }
 
     /// The owner holds: the claim is added to what holds.
@@ -269,7 +273,7 @@ impl Desk {
         // It lives as long as what it re-entered, however long it asked for.
         let ttl = request.ttl.min(known.lease.ttl());
         let standing = Standing { number: known.number, ttl, state: Ok(grant) };
-        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: known.lease.counted_from() }))
+        Ok(Some(self.stands(request.id, standing, &known.lease)))
     }
 
     /// The claim is in the queue already: the same answer, and a renewal. Another attempt with its id takes it over.
@@ -312,7 +316,7 @@ impl Desk {
         }
         let mut standing = self.standing(name, request.id, found, line).await?;
         standing.ttl = standing.ttl.min(lease.ttl());
-        Ok(Some(Answer { value: Claimed::Stands(standing), counted_from: lease.counted_from() }))
+        Ok(Some(self.stands(request.id, standing, &lease)))
     }
 
     /// Another attempt with this id: the one before can no longer end it.
@@ -351,14 +355,23 @@ impl Desk {
         Ok(done)
     }
 
-    /// Takes back a key.
+    /// Takes back a key, unless it has changed, or the one that makes it needless.
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: it ends with its lease.
-    pub(super) async fn withdraw(&self, own: &Entry) -> Result<()> {
-        let compare = vec![Compare::created(&own.key, own.created)];
-        self.txn(TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() }).await.map(drop)
+    pub(super) async fn withdraw(&self, own: &Entry, needless_by: Option<&Entry>) -> Result<bool> {
+        let unchanged = |entry: &Entry| Compare::modified(&entry.key, entry.modified);
+        let compare = std::iter::once(own).chain(needless_by).map(unchanged).collect();
+        let request = TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() };
+        Ok(self.txn(request).await?.succeeded)
+    }
+
+    /// The answer for a claim that has a place. What is trusted from a moment on is not overdue before.
+    fn stands(&self, id: ClaimId, standing: Standing, lease: &Lease) -> Answer<Claimed> {
+        let counted_from = lease.counted_from();
+        self.update(id, |known| known.asked = known.asked.max(counted_from));
+        Answer { value: Claimed::Stands(standing), counted_from }
     }
 
     fn answer(&self, value: Claimed) -> Answer<Claimed> {

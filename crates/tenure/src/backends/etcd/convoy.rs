@@ -16,7 +16,7 @@ use super::wire::{Answered as _, Request, Response, TxnRequest, TxnResponse};
 use crate::name::Name;
 
 /// How many requests are under way before others wait to travel together.
-const UNDER_WAY_MAX: usize = 2;
+const UNDER_WAY_MAX: usize = 4;
 /// How many travel together. etcd takes 128 operations, all those of a transaction within it counted as one.
 const TOGETHER_MAX: usize = 32;
 
@@ -33,8 +33,6 @@ pub(super) struct Convoy {
 struct Yard {
     under_way: usize,
     waiting: VecDeque<Traveller>,
-    /// Those of `waiting`.
-    names: HashSet<Name>,
 }
 
 #[derive(Debug)]
@@ -42,12 +40,6 @@ struct Traveller {
     name: Name,
     request: TxnRequest,
     answer: oneshot::Sender<Answer>,
-}
-
-/// How a request travels.
-enum Entered {
-    Alone(Place, TxnRequest),
-    Waits(oneshot::Receiver<Answer>),
 }
 
 impl Convoy {
@@ -59,56 +51,30 @@ impl Convoy {
         self.yard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction about one name, at once or together with others.
+    /// Runs a transaction about one name, by itself or together with others. Those of one name are sent in the order they came.
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn txn(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
-        if self.road.settings.login.is_some() {
+        if self.road.settings.has_user() {
             // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
             return self.road.txn(&request).await;
         }
-        match self.enter(name, request) {
-            Entered::Alone(place, request) => self.alone(place, request).await,
-            Entered::Waits(told) => {
-                let given_up = |_| Err(Failure::Told(Status::unavailable("the request was given up")));
-                told.await.unwrap_or_else(given_up)
-            }
-        }
-    }
-
-    fn enter(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Entered {
-        let mut yard = self.yard();
-        if yard.under_way < UNDER_WAY_MAX || yard.names.contains(name) {
-            // Nobody to wait for; or one of this name waits already, and they cannot travel together.
-            yard.under_way += 1;
-            return Entered::Alone(Place(self.clone()), request);
-        }
         let (answer, told) = oneshot::channel();
-        yard.names.insert(name.clone());
-        yard.waiting.push_back(Traveller { name: name.clone(), request, answer });
-        Entered::Waits(told)
+        self.yard().waiting.push_back(Traveller { name: name.clone(), request, answer });
+        self.set_out();
+        let given_up = |_| Err(Failure::Told(Status::unavailable("the request was given up")));
+        told.await.unwrap_or_else(given_up)
     }
 
-    async fn alone(&self, place: Place, request: TxnRequest) -> Answer {
-        let link = self.road.link().await.map_err(Failure::Unreachable)?;
-        let answer = release_if_left(place, &link, link.txn(request)).await;
-        self.road.judged(&link, answer)
-    }
-
-    /// Sends some of those that wait, if there is room.
+    /// Sends some of those that wait, if there is room: a task of its own, so that nobody waits for a caller that nobody polls.
     fn set_out(self: &Arc<Self>) {
         let mut yard = self.yard();
-        let mut together = Vec::new();
-        while together.len() < TOGETHER_MAX && yard.under_way < UNDER_WAY_MAX {
-            let Some(traveller) = yard.waiting.pop_front() else { break };
-            yard.names.remove(&traveller.name);
-            // One that was given up has not been sent, and need not be.
-            if !traveller.answer.is_closed() {
-                together.push(traveller);
-            }
+        if yard.under_way >= UNDER_WAY_MAX {
+            return;
         }
+        let together = yard.first_of_each_name();
         if together.is_empty() {
             return;
         }
@@ -128,11 +94,12 @@ impl Convoy {
                 return;
             }
         };
-        if together.len() == 1
-            && let Some(only) = together.pop()
-        {
-            let answer = release_if_left(place, &link, link.txn(only.request)).await;
-            let _ = only.answer.send(self.road.judged(&link, answer));
+        together.retain(Traveller::is_awaited);
+        if together.len() < 2 {
+            if let Some(only) = together.pop() {
+                let answer = release_if_left(place, &link, link.txn(only.request)).await;
+                let _ = only.answer.send(self.road.judged(&link, answer));
+            }
             return;
         }
         let success = together.iter().map(|traveller| Request::Txn(traveller.request.clone()).into()).collect();
@@ -156,11 +123,35 @@ impl Convoy {
 
     /// One of them was refused, and all with it: nothing was done. Which one, each finds out by itself.
     async fn one_by_one(&self, link: &Link, together: Vec<Traveller>) {
-        let each = together.into_iter().map(|traveller| async move {
+        let each = together.into_iter().filter(Traveller::is_awaited).map(|traveller| async move {
             let answer = self.road.judged(link, link.txn(traveller.request).await);
             let _ = traveller.answer.send(answer);
         });
         futures_util::future::join_all(each).await;
+    }
+}
+
+impl Traveller {
+    /// One that was given up has not been sent, and must not be: its release may have been.
+    fn is_awaited(&self) -> bool {
+        !self.answer.is_closed()
+    }
+}
+
+impl Yard {
+    fn first_of_each_name(&mut self) -> Vec<Traveller> {
+        let mut names = HashSet::new();
+        let mut together = Vec::new();
+        let mut stay = VecDeque::new();
+        for traveller in std::mem::take(&mut self.waiting).into_iter().filter(Traveller::is_awaited) {
+            if together.len() < TOGETHER_MAX && names.insert(traveller.name.clone()) {
+                together.push(traveller);
+            } else {
+                stay.push_back(traveller);
+            }
+        }
+        self.waiting = stay;
+        together
     }
 }
 
@@ -180,10 +171,16 @@ fn share(together: Vec<Traveller>, answer: TxnResponse) {
 
 /// Whether etcd did nothing, and said so.
 fn is_refusal(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied | Code::OutOfRange
-    )
+    let too_large = status.code() == Code::ResourceExhausted && status.message().contains("larger than max");
+    too_large
+        || matches!(
+            status.code(),
+            Code::NotFound
+                | Code::InvalidArgument
+                | Code::FailedPrecondition
+                | Code::PermissionDenied
+                | Code::OutOfRange
+        )
 }
 
 /// Waits for an answer. Others need not wait for it once its link is left.

@@ -15,7 +15,7 @@ use super::wire::{
     Answered as _, BY_CREATION, Compare, DESCENDING, DeleteRequest, PutRequest, RangeRequest, RangeResponse, Request,
     RequestOp, TxnRequest, TxnResponse,
 };
-use crate::backend::{Event, Standing};
+use crate::backend::{Event, Shape, Standing};
 use crate::clock::{Clock, Moment};
 use crate::error::{Loss, Result};
 use crate::machine::Grant;
@@ -88,15 +88,18 @@ impl Desk {
 
     pub(super) fn remember(&self, id: ClaimId, known: Known) {
         let now = known.asked;
+        let mut unasked = Vec::new();
         let mut claims = self.claims();
-        let unasked: Vec<ClaimId> = if claims.len() == claims.capacity() {
+        if claims.len() == claims.capacity() {
             // Before the table grows, those go that nobody asks for any more, and that are not in etcd either.
-            let ended = |known: &Known| now.since(known.asked) >= 2 * known.ttl.max(known.lease.ttl());
-            claims.iter().filter(|(_, known)| ended(known)).map(|(id, _)| *id).collect()
-        } else {
-            Vec::new()
-        };
-        claims.retain(|id, _| !unasked.contains(id));
+            claims.retain(|id, known| {
+                let ended = now.since(known.asked) >= 2 * known.ttl.max(known.lease.ttl());
+                if ended {
+                    unasked.push(*id);
+                }
+                !ended
+            });
+        }
         claims.insert(id, known);
         drop(claims);
         for id in unasked {
@@ -239,8 +242,9 @@ impl Desk {
             }
             return Ok(standing);
         }
-        if line.more && line.queue(self.wall()).waiters().next().is_none() {
-            // All that were read hold, and there are more: whether this one does as well takes the whole queue.
+        if part.shape != Shape::Exclusive || line.queue(self.wall()).waiters().next().is_none() {
+            // All that were read hold, and there are more: whether this one does as well takes the whole queue. And what one that can
+            // hold together with others waits for is not the one before it.
             let whole = self.line(name).await?;
             if let Some(standing) = whole.queue(self.wall()).standing(id, self.wall()) {
                 if standing.state.is_err() {
@@ -289,33 +293,44 @@ impl Desk {
 
     /// Looks whether it is a claim's turn, and tells it.
     async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
-        let (own, line) = self.look(&known.name, &known.key).await?;
-        let line = self.unmixed(&known.name, line).await?;
-        let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
-            if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
-                // It has joined what its owner holds, or was claimed anew, while this looked.
-                return Ok(());
-            }
-            // Its own lease has ended, or it was broken, which is told apart.
-            let loss = match self.note(id, Some(known.number)).await? {
-                Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
-                None => Loss::Gone,
+        for _ in 0..TRIES_MAX {
+            let (own, line) = self.look(&known.name, &known.key).await?;
+            let line = self.unmixed(&known.name, line).await?;
+            let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
+                return self.is_not_there(id, known).await;
             };
-            self.ended(id, known.number, loss);
+            if let Some(outer) = line.outer_of(&own, id, self.wall()) {
+                // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
+                if self.withdraw(&own, Some(outer)).await? {
+                    self.ended(id, known.number, Loss::Gone);
+                    return Ok(());
+                }
+                // That one has ended meanwhile, and it may be this one's turn.
+                continue;
+            }
+            let standing = self.standing(&known.name, id, &own, &line).await?;
+            if let Ok(grant) = standing.state
+                && self.takes_hold(id)
+            {
+                self.granted(id, grant, known.number);
+            }
             return Ok(());
+        }
+        Ok(())
+    }
+
+    /// A claim that waited has no key any more.
+    async fn is_not_there(&self, id: ClaimId, known: &Known) -> Result<()> {
+        if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
+            // It has joined what its owner holds, or was claimed anew, while this looked.
+            return Ok(());
+        }
+        // Its own lease has ended, or it was broken, which is told apart.
+        let loss = match self.note(id, Some(known.number)).await? {
+            Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
+            None => Loss::Gone,
         };
-        if line.outer_of(&own, id, self.wall()).is_some() {
-            // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
-            self.withdraw(&own).await?;
-            self.ended(id, known.number, Loss::Gone);
-            return Ok(());
-        }
-        let standing = self.standing(&known.name, id, &own, &line).await?;
-        if let Ok(grant) = standing.state
-            && self.takes_hold(id)
-        {
-            self.granted(id, grant, known.number);
-        }
+        self.ended(id, known.number, loss);
         Ok(())
     }
 

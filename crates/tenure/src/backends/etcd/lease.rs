@@ -264,12 +264,15 @@ impl Leases {
     /// Cancel safe: at worst the lease lives longer.
     pub(super) async fn keep(&self, road: &Road, lease: &Lease) -> Result<bool> {
         // A change of the leader may lie between; the second time that would be the second change.
+        let mut missing = false;
         for _ in 0..3 {
             let link = road.link().await?;
             let kept = road.judged(&link, self.send(&link, lease).await)?;
-            if kept.seconds <= 0 {
+            if kept.seconds <= 0 && missing {
                 return Ok(false);
             }
+            // A member that lags may not know it yet; after the next look it does.
+            missing = kept.seconds <= 0;
             let after = road.judged(&link, link.look().await)?;
             if kept.counts(after) {
                 kept.count(lease);

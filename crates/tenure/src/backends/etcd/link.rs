@@ -24,7 +24,7 @@ use super::wire::{
 use crate::clock::{Clock, Moment};
 
 /// How long a member may take to answer. It is then left for another one.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// How long connecting may take.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A queue of ten thousand claims, read at once, is larger than what gRPC allows by itself.
@@ -41,9 +41,9 @@ pub(super) struct Link {
     left: AtomicBool,
     leaving: Notify,
     clock: Arc<dyn Clock>,
-    pub(super) opened: Moment,
-    /// When the first request was sent that no answer has followed, also if nobody waits for it any more; zero if there is none.
-    silent_since: AtomicU64,
+    requests: Silence,
+    /// Told apart, for the member may answer everything else and not reach the leader with these.
+    keep_alives: Silence,
 }
 
 impl Link {
@@ -68,8 +68,8 @@ impl Link {
                 probe,
                 left: AtomicBool::new(false),
                 leaving: Notify::new(),
-                opened: clock.now(),
-                silent_since: AtomicU64::new(0),
+                requests: Silence::default(),
+                keep_alives: Silence::default(),
                 clock,
             };
             if let Some(login) = login {
@@ -79,16 +79,16 @@ impl Link {
                 link.login = Some(token);
             }
             link.look().await?;
-            link.opened = link.clock.now();
             Ok(Arc::new(link))
         };
         limited(CONNECT_MAX, connected).await
     }
 
-    /// No longer used: whoever listens here must listen elsewhere.
-    pub(super) fn leave(&self) {
-        self.left.store(true, Ordering::Release);
+    /// No longer used: whoever listens here must listen elsewhere. True if that is news.
+    pub(super) fn leave(&self) -> bool {
+        let news = !self.left.swap(true, Ordering::AcqRel);
         self.leaving.notify_waiters();
+        news
     }
 
     pub(super) fn is_left(&self) -> bool {
@@ -104,19 +104,20 @@ impl Link {
         }
     }
 
-    /// Whether nothing was answered since a request that should have been by now.
-    pub(super) fn is_silent(&self, now: Moment) -> bool {
-        let since = self.silent_since.load(Ordering::Acquire);
-        since != 0 && now.since(Moment(since)) >= ANSWER_MAX
+    /// Whether something was asked so long ago, and nothing answered since.
+    pub(super) fn is_silent(&self, now: Moment, for_at_least: Duration) -> bool {
+        [&self.requests, &self.keep_alives].iter().any(|silence| silence.lasts(now) >= for_at_least)
     }
 
     /// Waits for an answer, and remembers that none came if the wait is given up.
-    async fn answered<T>(&self, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        let now = self.clock.now().as_micros().max(1);
-        // The first of those that wait tells since when.
-        let _ = self.silent_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+    async fn answered<T>(
+        &self,
+        silence: &Silence,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        silence.begins(self.clock.now());
         let answer = limited(ANSWER_MAX, answer).await;
-        self.silent_since.store(0, Ordering::Release);
+        silence.ends();
         answer
     }
 
@@ -155,7 +156,7 @@ impl Link {
             let codec: ProstCodec<Q, A> = ProstCodec::default();
             Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
         };
-        self.answered(answered).await
+        self.answered(&self.requests, answered).await
     }
 
     /// An answer that the cluster stands behind.
@@ -195,7 +196,7 @@ impl Link {
             let mut answers = grpc.streaming(request, path, codec).await?.into_inner();
             answers.message().await?.ok_or_else(|| Status::unavailable("a keep-alive was not answered"))
         };
-        self.answered(answered).await
+        self.answered(&self.keep_alives, answered).await
     }
 
     pub(super) async fn time_to_live(&self, id: i64, keys: bool) -> Result<TimeToLiveResponse, Status> {
@@ -228,6 +229,31 @@ impl Link {
             Ok(grpc.streaming(request, path, codec).await?.into_inner())
         };
         limited(ANSWER_MAX, opened).await
+    }
+}
+
+/// Since when nothing is answered.
+#[derive(Debug, Default)]
+struct Silence {
+    /// When the first request was sent that no answer has followed, also if nobody waits for it any more; zero if there is none.
+    since: AtomicU64,
+}
+
+impl Silence {
+    fn begins(&self, now: Moment) {
+        // The first of those that wait tells since when.
+        let _ = self.since.compare_exchange(0, now.as_micros().max(1), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    fn ends(&self) {
+        self.since.store(0, Ordering::Release);
+    }
+
+    fn lasts(&self, now: Moment) -> Duration {
+        match self.since.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            since => now.since(Moment(since)),
+        }
     }
 }
 

@@ -11,11 +11,11 @@ use tonic::Status;
 
 use super::entry::Keys;
 use super::error::{is_of_the_member, is_stale_login, no_answer, translate};
-use super::link::Link;
+use super::link::{ANSWER_MAX, Link};
 use super::url::Settings;
 use super::wire::{TxnRequest, TxnResponse};
-use crate::clock::Clock;
-use crate::error::{Certainty, Result};
+use crate::clock::{Clock, Moment};
+use crate::error::{Certainty, Error, Result};
 
 /// How much later than the one before it each member is tried.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -24,16 +24,23 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(super) struct Road {
     pub(super) settings: Settings,
     /// Held while a new link is opened, so that many who need one open one.
-    current: Mutex<Option<Arc<Link>>>,
+    current: Mutex<Current>,
     first: AtomicUsize,
     clock: Arc<dyn Clock>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    link: Option<Arc<Link>>,
+    /// When no member was found, and why.
+    failed: Option<(Moment, Error)>,
 }
 
 impl Road {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         // Clients spread over the members.
         let first = AtomicUsize::new(rand::random_range(0..settings.members.len().max(1)));
-        Self { settings, current: Mutex::new(None), first, clock }
+        Self { settings, current: Mutex::default(), first, clock }
     }
 
     /// The link in use, or a new one.
@@ -42,28 +49,41 @@ impl Road {
     ///
     /// Cancel safe: at worst a connection was opened in vain.
     pub(super) async fn link(&self) -> Result<Arc<Link>> {
+        let asked = self.clock.now();
         let mut current = self.current.lock().await;
-        if let Some(link) = current.as_ref().filter(|link| !link.is_left()) {
-            if !link.is_silent(self.clock.now()) {
+        if let Some(link) = current.link.as_ref().filter(|link| !link.is_left()) {
+            if !link.is_silent(self.clock.now(), ANSWER_MAX) {
                 return Ok(link.clone());
             }
             // Whoever asked gave up before it was known to hang.
             self.leave(link);
         }
-        let link = self.open().await?;
-        *current = Some(link.clone());
-        Ok(link)
+        if let Some((_, error)) = current.failed.as_ref().filter(|(at, _)| *at >= asked) {
+            // All members were tried while this waited for its turn to try them.
+            return Err(error.again().with_certainty(Certainty::NotApplied));
+        }
+        match self.open().await {
+            Ok(link) => {
+                *current = Current { link: Some(link.clone()), failed: None };
+                Ok(link)
+            }
+            Err(error) => {
+                current.failed = Some((self.clock.now(), error.again()));
+                Err(error)
+            }
+        }
     }
 
-    /// A link that is not the one over which something went unanswered for so long. One that is younger is another one already:
-    /// of many that miss an answer, the first finds a new link for all.
+    /// A link that answers, as far as is known: one over which something went unanswered for about so long is left. Of many that miss
+    /// an answer, the first finds a new link for all; and one that answers is kept, whatever somebody thought of an answer.
     ///
     /// # Cancel safety
     ///
     /// As [`link`](Self::link).
     pub(super) async fn fresh(&self, unanswered: Duration) -> Result<Arc<Link>> {
-        if let Some(link) = self.current.lock().await.as_ref()
-            && self.clock.now().since(link.opened) >= unanswered
+        if let Some(link) = self.current.lock().await.link.as_ref()
+            // Whoever waited so long began to wait a little before the request was sent.
+            && link.is_silent(self.clock.now(), unanswered / 2)
         {
             self.leave(link);
         }
@@ -72,8 +92,7 @@ impl Road {
 
     /// This link failed: the next one leads to another member.
     pub(super) fn leave(&self, link: &Link) {
-        if !link.is_left() {
-            link.leave();
+        if link.leave() {
             self.first.fetch_add(1, Ordering::Relaxed);
         }
     }

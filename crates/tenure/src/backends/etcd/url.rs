@@ -18,6 +18,8 @@ pub(super) struct Settings {
     pub(super) shown: String,
     pub(super) members: Vec<Member>,
     pub(super) login: Option<Login>,
+    /// Whether the client shows a certificate, which may name a user too.
+    certified: bool,
     /// What every key begins with.
     pub(super) prefix: Vec<u8>,
 }
@@ -92,7 +94,13 @@ impl Settings {
         let tls = files.config(tls).map_err(&invalid)?;
         let members: Vec<Member> =
             hosts.split(',').map(|host| Member::parse(host, tls.as_ref()).map_err(&invalid)).collect::<Result<_>>()?;
-        Ok(Self { members, login, prefix: prefix.into_bytes(), shown: shown.clone() })
+        let certified = files.cert.is_some();
+        Ok(Self { members, login, certified, prefix: prefix.into_bytes(), shown: shown.clone() })
+    }
+
+    /// Whether etcd may know who asks, and look at rights.
+    pub(super) fn has_user(&self) -> bool {
+        self.login.is_some() || self.certified
     }
 }
 
