@@ -28,9 +28,27 @@ const WORD_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct ZookeeperBuilder {
     members: usize,
     config: Vec<(String, String)>,
+    /// Settings of one server that differ from the others'.
+    own: Vec<(usize, String, String)>,
+    users: Vec<(String, String)>,
 }
 
 impl ZookeeperBuilder {
+    /// A setting of `zoo.cfg`, for one server alone.
+    #[must_use]
+    pub fn config_of(mut self, member: usize, name: &str, value: &str) -> Self {
+        self.own.push((member, name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Only users who log in by SASL (DIGEST-MD5) are served: this one, with this password.
+    #[must_use]
+    pub fn sasl(mut self, user: &str, password: &str) -> Self {
+        self.users.push((user.to_owned(), password.to_owned()));
+        self.config("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+            .config("sessionRequireClientSASLAuth", "true")
+    }
+
     /// A setting of `zoo.cfg`, for each server.
     #[must_use]
     pub fn config(mut self, name: &str, value: &str) -> Self {
@@ -105,7 +123,7 @@ impl Zookeeper {
             ("preAllocSize", "1024"),
         ];
         let config = config.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        ZookeeperBuilder { members: 3, config: config.into() }
+        ZookeeperBuilder { members: 3, config: config.into(), own: Vec::new(), users: Vec::new() }
     }
 
     fn new(builder: &ZookeeperBuilder) -> Self {
@@ -245,7 +263,9 @@ fn launch(folder: &Path, id: usize, port: &Port, ensemble: &str, builder: &Zooke
     fs::write(data.join("myid"), id.to_string()).expect("the server's id");
     let mut config =
         format!("dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n{ensemble}", data.display(), port.number);
+    let own = |name: &str| builder.own.iter().find(|(member, own, _)| member + 1 == id && own == name);
     for (name, value) in &builder.config {
+        let value = own(name).map_or(value, |(_, _, value)| value);
         config += &format!("{name}={value}\n");
     }
     let path = folder.join("zoo.cfg");
@@ -264,6 +284,19 @@ fn launch(folder: &Path, id: usize, port: &Port, ensemble: &str, builder: &Zooke
         MAIN,
     ];
     let mut args: Vec<OsString> = args.map(OsString::from).into();
+    if !builder.users.is_empty() {
+        let logins = folder.join("jaas.conf");
+        fs::write(&logins, jaas(&builder.users)).expect("the server's users");
+        let mut setting = OsString::from("-Djava.security.auth.login.config=");
+        setting.push(logins);
+        args.insert(0, setting);
+    }
     args.push(path.into());
     Launch { program: "java".into(), args, env: Vec::new(), log: folder.join("log") }
+}
+
+/// Users as the server's own login module wants them.
+fn jaas(users: &[(String, String)]) -> String {
+    let users: String = users.iter().map(|(user, password)| format!(" user_{user}=\"{password}\"")).collect();
+    format!("Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required{users}; }};\n")
 }

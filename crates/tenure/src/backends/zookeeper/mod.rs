@@ -16,10 +16,15 @@
 //! Tokens are the zxids of the nodes' creation: they grow as long as the ensemble keeps its data.
 
 mod append;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::unwrap_used)]
+mod check;
 mod desk;
 mod doctor;
 mod error;
 mod keeper;
+mod limits;
+mod listings;
 mod look;
 mod mind;
 mod moving;
@@ -32,6 +37,7 @@ mod renew;
 mod session;
 mod stand;
 mod table;
+mod trust;
 mod url;
 mod views;
 
@@ -79,8 +85,8 @@ impl ZookeeperBackend {
         let settings = Settings::parse(url)?;
         let shown = settings.shown.clone();
         let opened = async {
-            let limits = probe::limits(&settings).await?;
-            let desk = Desk::new(settings, limits, clock);
+            let told = probe::first(&settings).await?;
+            let desk = Desk::new(settings, told, clock);
             let session = desk.usual().await?;
             session.make_root(desk.paths.root()).await.map_err(of_request)?;
             Ok(Self { desk })
@@ -91,10 +97,10 @@ impl ZookeeperBackend {
 
 impl Backend for ZookeeperBackend {
     fn capabilities(&self) -> Capabilities {
-        let limits = self.desk.limits;
+        let limits = self.desk.limits();
         Capabilities {
             blocks: false,
-            ttl_min: limits.min.max(crate::TTL_MIN),
+            ttl_min: limits.floor().max(crate::TTL_MIN),
             ttl_max: limits.max.min(crate::TTL_MAX),
             ..Capabilities::ALL
         }
