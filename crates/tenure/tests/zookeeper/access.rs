@@ -7,7 +7,7 @@ use tenure::clock::SystemClock;
 use tenure::{Error, ErrorKind};
 use tenure_testkit::servers::{Zookeeper, shared};
 
-use crate::support::{LONG, connect, soon};
+use crate::support::{LONG, connect, soon, until};
 
 async fn refused(url: &str) -> Error {
     soon("an answer", ZookeeperBackend::open(url, Arc::new(SystemClock))).await.unwrap_err()
@@ -31,6 +31,29 @@ async fn what_one_user_made_no_other_may_use() {
     let same = connect(&url("locker:s3cret%2Fwith%40chars@")).await;
     assert_eq!(same.inspect("x").await.unwrap().holders.len(), 1);
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_log_in_by_sasl_where_servers_ask_for_it() {
+    let servers = Zookeeper::builder().members(1).sasl("locker", "s3cret,with=chars").start();
+    let url = |login: &str, options: &str| format!("zookeeper://{login}{}/sasl{options}", servers.servers());
+    let tenure = connect(&url("locker:s3cret%2Cwith%3Dchars@", "?auth=sasl")).await;
+    let ttl = std::time::Duration::from_secs(2);
+    let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline).await;
+    for (login, options) in [
+        ("locker:wrong@", "?auth=sasl"),
+        ("other:wrong@", "?auth=sasl"),
+        ("locker:s3cret%2Cwith%3Dchars@", ""),
+        ("", ""),
+    ] {
+        let denied = refused(&url(login, options)).await;
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{login}{options}: {denied}");
+        assert!(denied.to_string().contains("?auth=sasl"), "{denied}");
+        assert!(!format!("{denied:?}").contains("s3cret"), "{denied:?}");
+    }
+    soon("a release", guard.release()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -182,12 +182,21 @@ async fn a_claim_goes_only_where_it_lives_as_long_as_it_was_trusted() {
     }
     assert_eq!(next.counted(), old, "nothing was written");
     let wish = request(short);
-    stands(&desk, &wish).await;
-    let entry = desk.table.get(wish.id).unwrap();
-    let trusted = entry.session.counted() + short;
-    let longer = desk.lengthen(wish.id, &entry, long).await.unwrap().unwrap();
-    assert_eq!(longer.session.id, next.id);
-    assert!(next.counted() + long >= trusted);
+    let before = stands(&desk, &wish).await;
+    let (node, known) = found(&desk, wish.id).await.remove(0);
+    let mut record = Record::of(&wish, long);
+    (record.number, record.token) = (Some(known.number()), Some(known.token()));
+    // Longer than anything can be known to live.
+    let trusted = desk.clock.now() + long * 3;
+    let refused = desk.transfer(&next, &name(), (&node, known.version), record, trusted).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(placed_at(&desk, wish.id), node.name);
+    let trusted = desk.clock.now() - next.tick() + long;
+    assert!(next.prove(trusted).await.unwrap() && next.counted() + long >= trusted);
+    let longer = renewed(&desk, &[&ClaimRequest { ttl: long, ..wish.clone() }]).await.remove(0);
+    let Renewed::Stands(after) = longer else { panic!("{longer:?}") };
+    assert_eq!((after.number, after.ttl), (before.number, long));
+    assert_eq!(desk.table.get(wish.id).unwrap().session.id, next.id);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

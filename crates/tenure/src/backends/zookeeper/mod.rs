@@ -1,6 +1,6 @@
 //! ZooKeeper: claims are ephemeral sequential nodes, and so wait in the order the servers gave them.
 //!
-//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT`. A name is one znode, and each claim of it a child called as Apache
+//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT?OPTIONS`. A name is one znode, and each claim of it a child called as Apache
 //! Curator calls its own: both exclude each other. Whoever stands first holds; whoever waits watches the one before it. Each
 //! ttl has a session of its own whose timeout it is, and which is kept alive by a write: an answer to that proves that the
 //! quorum knows of the session, while an answered ping only proves that one server lives.
@@ -76,7 +76,7 @@ impl ZookeeperBackend {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for a URL that is none, [`ErrorKind::Unavailable`] if no server answers or they have no
-    /// quorum, [`ErrorKind::Denied`] if the chroot belongs to somebody else.
+    /// quorum, [`ErrorKind::Denied`] if they refuse the login or the chroot belongs to somebody else.
     ///
     /// # Cancel safety
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused, SessionState};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused, SaslOptions, SessionState};
 
 use super::desk::pause;
 use super::error::{is_answer, of_connecting, unavailable};
@@ -16,7 +16,7 @@ use super::limits::Limits;
 use super::names::{Paths, parent};
 use super::pulse::Pulse;
 use super::trust::Trust;
-use super::url::Settings;
+use super::url::{Login, Scheme, Settings};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -91,8 +91,11 @@ impl Session {
                 let silent = (asked / SILENT_PART).min(SILENT_MAX);
                 let mut connector =
                     Client::connector().with_session_timeout(asked).with_connection_timeout(silent).with_detached();
-                if let Some((user, password)) = &settings.login {
-                    connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+                if let Some(Login { user, password, scheme }) = &settings.login {
+                    connector = match scheme {
+                        Scheme::Digest => connector.with_auth("digest", format!("{user}:{password}").as_bytes()),
+                        Scheme::Sasl => connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone())),
+                    };
                 }
                 let sent = clock.now();
                 match connector.connect(&settings.servers()).await {
