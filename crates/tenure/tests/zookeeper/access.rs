@@ -57,6 +57,31 @@ async fn users_log_in_by_sasl_where_servers_ask_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_by_tls_is_said_to_servers_that_the_authority_knows() {
+    let servers = Zookeeper::builder().members(1).tls().start();
+    let url = servers.tls_url("/tls");
+    let tenure = connect(&url).await;
+    let ttl = std::time::Duration::from_secs(2);
+    let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline).await;
+    let checkup = tenure.doctor().await.unwrap();
+    assert!(format!("{:?}", checkup.facts).contains("standalone, version"), "{:?}", checkup.facts);
+    let plain = connect(&servers.url_below("/tls")).await;
+    assert_eq!(plain.inspect("x").await.unwrap().holders.len(), 1, "the same names");
+    // Who has no certificate of its own, or trusts another authority.
+    let (without_own, _) = url.split_once("&cert=").unwrap();
+    let other = Zookeeper::builder().members(1).tls().start();
+    let stranger = other.tls_url("/tls");
+    let (_, others) = stranger.split_once('?').unwrap();
+    let (place, _) = url.split_once('?').unwrap();
+    for url in [without_own.to_owned(), format!("{place}?{others}")] {
+        assert_eq!(refused(&url).await.kind(), ErrorKind::Unavailable, "{url}");
+    }
+    soon("a release", guard.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_are_not_there_are_named() {
     let error = refused("zookeeper://127.0.0.1:1,127.0.0.1:2/x").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);

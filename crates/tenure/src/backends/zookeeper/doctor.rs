@@ -48,7 +48,7 @@ pub(super) async fn examine(desk: Arc<Desk>) -> Result<Checkup> {
 
 async fn members(desk: &Desk, checkup: &mut Checkup) {
     let asked = desk.settings.hosts.iter().map(|(host, port)| async move {
-        let told = word(host, *port, "srvr", PATIENCE).await;
+        let told = word(desk.settings.tls.as_ref(), host, *port, "srvr", PATIENCE).await;
         (format!("{host}:{port}"), told.map_err(|error| error.to_string()).map(|told| parse(&told)))
     });
     let members: Vec<Member> = join_all(asked).await;

@@ -37,6 +37,7 @@ mod renew;
 mod session;
 mod stand;
 mod table;
+mod tls;
 mod trust;
 mod url;
 mod views;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::error::unavailable;
 use super::limits::{Host, Limits, Told};
+use super::tls::{Tls, dial};
 use super::url::Settings;
 use crate::error::Result;
 
@@ -65,11 +65,12 @@ pub(super) async fn first(settings: &Settings) -> Result<Told> {
 
 /// What one server says.
 async fn of(settings: &Settings, (host, port): &Host, patience: Duration) -> std::io::Result<Limits> {
-    let asked = async { tokio::try_join!(negotiated(host, *port, 1), negotiated(host, *port, i32::MAX)) };
+    let tls = settings.tls.as_ref();
+    let asked = async { tokio::try_join!(negotiated(tls, host, *port, 1), negotiated(tls, host, *port, i32::MAX)) };
     let (min, max) = timeout(patience, asked).await.unwrap_or_else(|_| Err(std::io::Error::other("no answer")))?;
     let told = match settings.tick {
         Some(tick) => Some(tick),
-        None => told_tick(host, *port, patience).await,
+        None => told_tick(tls, host, *port, patience).await,
     };
     Ok(Limits { min, max, tick: tick_of(told, min) })
 }
@@ -81,8 +82,8 @@ fn tick_of(told: Option<Duration>, min: Duration) -> Duration {
 }
 
 /// The timeout that a session is given which asks for so many milliseconds. The session is closed again.
-async fn negotiated(host: &str, port: u16, asked: i32) -> std::io::Result<Duration> {
-    let mut stream = TcpStream::connect((host, port)).await?;
+async fn negotiated(tls: Option<&Tls>, host: &str, port: u16, asked: i32) -> std::io::Result<Duration> {
+    let mut stream = dial(tls, host, port).await?;
     let mut request = Vec::with_capacity(49);
     request.extend(45_i32.to_be_bytes());
     request.extend(0_i32.to_be_bytes()); // the version of the protocol
@@ -93,6 +94,7 @@ async fn negotiated(host: &str, port: u16, asked: i32) -> std::io::Result<Durati
     request.extend([0; PASSWORD_BYTES]);
     request.push(0); // not one that only reads
     stream.write_all(&request).await?;
+    stream.flush().await?;
     // Length, version, timeout, session, password and whether it only reads; old servers leave the last out.
     let mut answer = [0; 20];
     stream.read_exact(&mut answer).await?;
@@ -112,20 +114,31 @@ async fn negotiated(host: &str, port: u16, asked: i32) -> std::io::Result<Durati
 }
 
 /// The tickTime, of a server that tells its settings.
-async fn told_tick(host: &str, port: u16, patience: Duration) -> Option<Duration> {
-    let told = word(host, port, "conf", patience).await.ok()?;
+async fn told_tick(tls: Option<&Tls>, host: &str, port: u16, patience: Duration) -> Option<Duration> {
+    let told = word(tls, host, port, "conf", patience).await.ok()?;
     let line = told.lines().find_map(|line| line.strip_prefix("tickTime="))?;
     line.trim().parse().ok().map(Duration::from_millis).filter(|tick| !tick.is_zero())
 }
 
 /// The answer to a four-letter word.
-pub(super) async fn word(host: &str, port: u16, word: &str, patience: Duration) -> std::io::Result<String> {
+pub(super) async fn word(
+    tls: Option<&Tls>,
+    host: &str,
+    port: u16,
+    word: &str,
+    patience: Duration,
+) -> std::io::Result<String> {
     let asked = async {
-        let mut stream = TcpStream::connect((host, port)).await?;
+        let mut stream = dial(tls, host, port).await?;
         stream.write_all(word.as_bytes()).await?;
+        stream.flush().await?;
         let mut answer = Vec::new();
         let limit = u64::try_from(ANSWER_MAX).unwrap_or(u64::MAX);
-        stream.take(limit).read_to_end(&mut answer).await?;
+        match stream.take(limit).read_to_end(&mut answer).await {
+            // Servers hang up without the farewell that TLS asks for.
+            Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => {}
+        }
         Ok(String::from_utf8_lossy(&answer).into_owned())
     };
     match timeout(patience, asked).await {

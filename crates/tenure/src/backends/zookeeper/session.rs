@@ -97,8 +97,12 @@ impl Session {
                         Scheme::Sasl => connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone())),
                     };
                 }
+                let connected = match &settings.tls {
+                    Some(tls) => connector.with_tls(tls.options.clone()),
+                    None => connector,
+                };
                 let sent = clock.now();
-                match connector.connect(&settings.servers()).await {
+                match connected.connect(&settings.servers()).await {
                     // A short session leaves little time to connect in. Each try takes as long as that.
                     Err(Refused::Timeout) => {}
                     answer => return answer.map(|client| (client, sent)),

@@ -5,10 +5,12 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 
 use super::names::is_path;
+use super::tls::{Files, Tls};
 use crate::connect::redacted;
 use crate::error::{Error, ErrorKind, Result, Step};
 
 const PORT: u16 = 2181;
+const OPTIONS: &str = "auth, tick, tls, ca, cert, key";
 /// More than any ensemble has.
 const HOSTS_MAX: usize = 64;
 
@@ -21,6 +23,7 @@ pub(super) struct Settings {
     /// The znode that has the names as children; empty for the root.
     pub(super) root: String,
     pub(super) login: Option<Login>,
+    pub(super) tls: Option<Tls>,
     /// The servers' tickTime, where they do not tell.
     pub(super) tick: Option<Duration>,
 }
@@ -70,7 +73,7 @@ impl Settings {
         let login = login.map(|login| parse_login(login).ok_or_else(|| invalid("has a user without a password")));
         let hosts = parse_hosts(hosts).map_err(|problem| invalid(&problem))?;
         let root = parse_root(chroot).map_err(|problem| invalid(&problem))?;
-        let (mut tick, mut scheme) = (None, None);
+        let (mut tick, mut scheme, mut tls, mut files) = (None, None, false, Files::default());
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
@@ -88,9 +91,19 @@ impl Settings {
                         _ => return Err(invalid(&format!("has auth={value}: it is digest or sasl"))),
                     });
                 }
-                _ => return Err(invalid(&format!("has the unknown option {name:?}: zookeeper: takes auth and tick"))),
+                "tls" if value == "true" => tls = true,
+                "tls" => return Err(invalid(&format!("has tls={value}: it is true, or left out"))),
+                "ca" => files.ca = decoded(value),
+                "cert" => files.cert = decoded(value),
+                "key" => files.key = decoded(value),
+                _ => return Err(invalid(&format!("has the unknown option {name:?}: there are {OPTIONS}"))),
             }
         }
+        let tls = match tls {
+            true => Some(files.tls().map_err(|problem| invalid(&problem))?),
+            false if files.any() => return Err(invalid("has certificates but no TLS: add tls=true")),
+            false => None,
+        };
         let login = match (login.transpose()?, scheme) {
             (None, Some(_)) => return Err(invalid("says how to log in and not as whom: write USER:PASSWORD@")),
             (None, None) => None,
@@ -98,14 +111,15 @@ impl Settings {
                 Some(Login { user, password, scheme: scheme.unwrap_or(Scheme::Digest) })
             }
         };
-        Ok(Self { hosts, root, login, tick, shown: shown.clone() })
+        Ok(Self { hosts, root, login, tls, tick, shown: shown.clone() })
     }
 
     /// The servers, as the client library wants them.
     pub(super) fn servers(&self) -> String {
+        let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
         let shown = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+            true => format!("{protocol}[{host}]:{port}"),
+            false => format!("{protocol}{host}:{port}"),
         };
         self.hosts.iter().map(shown).collect::<Vec<_>>().join(",")
     }
@@ -198,6 +212,10 @@ mod tests {
             ("zookeeper://u:hidden@h/x?tick=2", "tick=2"),
             ("zookeeper://u:hidden@h/x?auth=kerberos", "auth=kerberos"),
             ("zookeeper://h/x?auth=sasl", "not as whom"),
+            ("zookeeper://u:hidden@h/x?tls=yes", "tls=yes"),
+            ("zookeeper://u:hidden@h/x?ca=/x", "no TLS"),
+            ("zookeeper://u:hidden@h/x?tls=true", "no authority"),
+            ("zookeeper://u:hidden@h/x?tls=true&ca=/no/such", "/no/such"),
             ("zookeeper://u:hidden@h/x?tick=0s", "tick=0s"),
             ("zookeeper://u:hidden@h:0/x", "port"),
             ("zookeeper://u:hidden@,h/x", "no host"),
