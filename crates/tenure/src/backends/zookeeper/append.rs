@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::sync::OwnedMutexGuard;
@@ -391,25 +390,5 @@ impl Asking {
         }
         let Some(entry) = self.desk.table.get(self.request.id) else { return Ok(None) };
         Ok(self.desk.stand(self.request.id, &entry).await?.map(|(standing, _)| Claimed::Stands(standing)))
-    }
-}
-
-impl Desk {
-    /// Moves a claim to the session of a longer ttl. None if it has ended.
-    pub(super) async fn lengthen(
-        self: &Arc<Self>,
-        id: crate::owner::ClaimId,
-        entry: &Entry,
-        ttl: Duration,
-    ) -> Answered<Option<Entry>> {
-        let Some(placed) = &entry.placed else { return Ok(None) };
-        // Out of range, or no session to be had: it keeps the ttl it has, and says so.
-        let Ok(session) = self.session(ttl).await else { return Ok(Some(entry.clone())) };
-        let Some(node) = Node::parse(&placed.node) else { return Ok(None) };
-        let mut record = Record::of(&entry.request, ttl);
-        (record.token, record.number) = (Some(placed.token), Some(placed.number));
-        let trusted = entry.session.counted().max(self.clock.now() - entry.session.tick()) + entry.ttl;
-        let moved = self.transfer(&session, &entry.name, (&node, placed.version), record, trusted).await?;
-        Ok(moved.and_then(|_| self.table.get(id)))
     }
 }

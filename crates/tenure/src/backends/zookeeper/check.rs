@@ -155,6 +155,19 @@ async fn a_session_that_is_slow_keeps_no_other_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_counts_while_it_is_not_known_what_timeout_a_connection_has() {
+    let desk = client("/doubt").await;
+    let session = desk.session(LONG).await.unwrap();
+    session.trust().reconnect();
+    let (connection, counted) = (session.doubt().unwrap(), session.counted());
+    let until = desk.clock.now() + LONG;
+    assert!(!session.prove(until).await.unwrap(), "although it was written to");
+    assert_eq!(session.counted(), counted);
+    session.settle(connection, session.tick());
+    assert!(session.prove(until).await.unwrap() && session.counted() > counted);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_fetched_does_not_undo_that_another_attempt_has_it() {
     let (one, two) = (client("/undone").await, client("/undone").await);
     let wish = request(LONG);

@@ -9,9 +9,10 @@ use super::desk::Desk;
 use super::names::{Node, digits, prefix};
 use super::record::Record;
 use super::session::{Answered, Kind, Session};
-use super::table::Placed;
+use super::table::{Entry, Placed};
 use crate::clock::Moment;
 use crate::name::Name;
+use crate::owner::ClaimId;
 
 impl Desk {
     /// Puts a claim within one of its owner that holds: a node with that one's number. With `own`, the node it had goes. None
@@ -84,6 +85,24 @@ impl Desk {
         });
         drop(moving);
         Ok(Some(placed))
+    }
+
+    /// Moves a claim to the session of a longer ttl. None if it has ended.
+    pub(super) async fn lengthen(
+        self: &Arc<Self>,
+        id: ClaimId,
+        entry: &Entry,
+        ttl: Duration,
+    ) -> Answered<Option<Entry>> {
+        let Some(placed) = &entry.placed else { return Ok(None) };
+        // Out of range, or no session to be had: it keeps the ttl it has, and says so.
+        let Ok(session) = self.session(ttl).await else { return Ok(Some(entry.clone())) };
+        let Some(node) = Node::parse(&placed.node) else { return Ok(None) };
+        let mut record = Record::of(&entry.request, ttl);
+        (record.token, record.number) = (Some(placed.token), Some(placed.number));
+        let trusted = entry.session.counted().max(self.clock.now() - entry.session.tick()) + entry.ttl;
+        let moved = self.transfer(&session, &entry.name, (&node, placed.version), record, trusted).await?;
+        Ok(moved.and_then(|_| self.table.get(id)))
     }
 
     /// Until when another process may rely on a claim of this ttl: it counts from a tick before its latest write at the latest.

@@ -25,6 +25,10 @@ const TRIES_MAX: usize = 8;
 pub(super) async fn release(desk: Arc<Desk>, name: Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
     if let Some(entry) = desk.table.get(id) {
         let turn = entry.gate.lock().await;
+        if entry.session.has_ended() {
+            // Whatever was entered after the claims of that session were removed goes now.
+            desk.session_ended(&entry.session);
+        }
         // Whoever had the turn before may have changed it.
         if let Some(entry) = desk.table.get(id).filter(|entry| !entry.session.has_ended()) {
             let released = match &entry.placed {

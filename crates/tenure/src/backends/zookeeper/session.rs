@@ -188,7 +188,7 @@ impl Session {
         self.trust().settle(connection);
     }
 
-    fn trust(&self) -> MutexGuard<'_, Trust> {
+    pub(super) fn trust(&self) -> MutexGuard<'_, Trust> {
         self.trust.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

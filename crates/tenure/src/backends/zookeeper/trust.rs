@@ -32,6 +32,12 @@ impl Trust {
         self.connections.doubt()
     }
 
+    /// As if it had connected anew.
+    #[cfg(test)]
+    pub(super) fn reconnect(&mut self) {
+        self.connections.made += 1;
+    }
+
     /// The timeout is known to be the same up to this connection.
     pub(super) fn settle(&mut self, connection: u64) {
         self.connections.settle(connection);
