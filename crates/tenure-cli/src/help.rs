@@ -19,7 +19,8 @@ Stores (--on, or TENURE_URL):
                                                  other; redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
   redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
   etcd://[USER:PASSWORD@]H1,H2,H3                an etcd cluster (?prefix=/locks/, ?tls=true, ?ca=, ?cert=, ?key=)
-  zookeeper://H1,H2,H3[/CHROOT]                  a ZooKeeper ensemble (USER:PASSWORD@ of its digest scheme)
+  zookeeper://H1,H2,H3[/CHROOT]                  a ZooKeeper ensemble (USER:PASSWORD@ by ?auth=digest or sasl,
+                                                 ?tls=true&ca=, ?cert=, ?key=, ?tick=)
   postgres://USER[:PASSWORD]@HOST[:PORT]/DB      a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
   memory:                                        this process alone, for trying things out
   Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::certificates::Certificates;
 use super::ports::Port;
 use super::scratch;
 use super::spawn::{Launch, Process};
@@ -17,6 +18,8 @@ use super::wait::wait_for;
 
 /// Where Debian has it; its manifest names what else it needs.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
+/// What it needs for TLS, which its manifest does not name.
+const NETTY: [&str; 3] = ["netty-codec", "netty-resolver", "netty-transport-native-unix-common"];
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 /// What the names of [`Zookeeper::url`] are below.
 const CHROOT: &str = "/tenure";
@@ -28,9 +31,36 @@ const WORD_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct ZookeeperBuilder {
     members: usize,
     config: Vec<(String, String)>,
+    /// Settings of one server that differ from the others'.
+    own: Vec<(usize, String, String)>,
+    users: Vec<(String, String)>,
+    tls: bool,
 }
 
 impl ZookeeperBuilder {
+    /// A setting of `zoo.cfg`, for one server alone.
+    #[must_use]
+    pub fn config_of(mut self, member: usize, name: &str, value: &str) -> Self {
+        self.own.push((member, name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Clients may come by TLS as well, with a certificate of its authority: see [`Zookeeper::tls_url`].
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self.config("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory")
+            .config("ssl.clientAuth", "need")
+    }
+
+    /// Only users who log in by SASL (DIGEST-MD5) are served: this one, with this password.
+    #[must_use]
+    pub fn sasl(mut self, user: &str, password: &str) -> Self {
+        self.users.push((user.to_owned(), password.to_owned()));
+        self.config("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+            .config("sessionRequireClientSASLAuth", "true")
+    }
+
     /// A setting of `zoo.cfg`, for each server.
     #[must_use]
     pub fn config(mut self, name: &str, value: &str) -> Self {
@@ -62,6 +92,7 @@ impl ZookeeperBuilder {
 /// Its ticks are short, and so are the sessions it allows. Its methods block their thread, for seconds where servers elect.
 pub struct Zookeeper {
     members: Vec<Member>,
+    certificates: Option<Certificates>,
     _directory: TempDir,
 }
 
@@ -69,6 +100,8 @@ struct Member {
     process: Mutex<Process>,
     launch: Launch,
     port: Port,
+    /// Where clients reach it by TLS, if they do.
+    secure: Port,
     /// Where the others reach it.
     _peers: [Port; 2],
 }
@@ -105,35 +138,36 @@ impl Zookeeper {
             ("preAllocSize", "1024"),
         ];
         let config = config.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        ZookeeperBuilder { members: 3, config: config.into() }
+        ZookeeperBuilder { members: 3, config: config.into(), own: Vec::new(), users: Vec::new(), tls: false }
     }
 
     fn new(builder: &ZookeeperBuilder) -> Self {
         assert!(Path::new(JAR).is_file(), "{JAR} is not installed: run scripts/setup");
         let directory = scratch::directory();
-        let ports: Vec<(Port, [Port; 2])> =
-            (0..builder.members).map(|_| (Port::free(), [Port::free(), Port::free()])).collect();
+        let certificates = builder.tls.then(|| Certificates::make(directory.path()));
+        let ports: Vec<([Port; 2], [Port; 2])> =
+            (0..builder.members).map(|_| ([Port::free(), Port::free()], [Port::free(), Port::free()])).collect();
         let mut ensemble = String::new();
         if builder.members > 1 {
             for (index, (_, [peer, election])) in ports.iter().enumerate() {
                 ensemble += &format!("server.{}=127.0.0.1:{}:{}\n", index + 1, peer.number, election.number);
             }
         }
-        let launches: Vec<(Launch, Port, [Port; 2])> = ports
-            .into_iter()
-            .enumerate()
-            .map(|(index, (port, peers))| {
-                let folder = directory.path().join((index + 1).to_string());
-                (launch(&folder, index + 1, &port, &ensemble, builder), port, peers)
-            })
-            .collect();
-        let members = launches.into_iter().map(|(launch, port, peers)| Member {
+        let member = |(index, ([port, secure], peers)): (usize, ([Port; 2], [Port; 2]))| {
+            let folder = directory.path().join((index + 1).to_string());
+            let by_tls = certificates.as_ref().map(|certificates| by_tls(&secure, certificates)).unwrap_or_default();
+            let launch = launch(&folder, index + 1, &port, &(ensemble.clone() + &by_tls), builder);
+            (launch, port, secure, peers)
+        };
+        let launches: Vec<(Launch, Port, Port, [Port; 2])> = ports.into_iter().enumerate().map(member).collect();
+        let members = launches.into_iter().map(|(launch, port, secure, peers)| Member {
             process: Mutex::new(launch.spawn()),
             launch,
             port,
+            secure,
             _peers: peers,
         });
-        let ensemble = Self { members: members.collect(), _directory: directory };
+        let ensemble = Self { members: members.collect(), certificates, _directory: directory };
         for index in 0..ensemble.members.len() {
             ensemble.wait_until_up(index);
         }
@@ -158,6 +192,23 @@ impl Zookeeper {
     /// [`url`](Self::url) with another chroot, such as `/locks`.
     pub fn url_below(&self, chroot: &str) -> String {
         format!("zookeeper://{}{chroot}", self.servers())
+    }
+
+    /// [`url_below`](Self::url_below) by TLS, with the authority's and a client's certificate.
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn tls_url(&self, chroot: &str) -> String {
+        let certificates = self.certificates.as_ref().expect("an ensemble with TLS");
+        let address = |member: &Member| format!("127.0.0.1:{}", member.secure.number);
+        let servers = self.members.iter().map(address).collect::<Vec<_>>().join(",");
+        format!(
+            "zookeeper://{servers}{chroot}?tls=true&ca={}&cert={}&key={}",
+            certificates.certificate("authority").display(),
+            certificates.certificate("client").display(),
+            certificates.key("client").display()
+        )
     }
 
     /// `127.0.0.1:PORT,…`, of all servers.
@@ -245,11 +296,15 @@ fn launch(folder: &Path, id: usize, port: &Port, ensemble: &str, builder: &Zooke
     fs::write(data.join("myid"), id.to_string()).expect("the server's id");
     let mut config =
         format!("dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n{ensemble}", data.display(), port.number);
+    let own = |name: &str| builder.own.iter().find(|(member, own, _)| member + 1 == id && own == name);
     for (name, value) in &builder.config {
+        let value = own(name).map_or(value, |(_, _, value)| value);
         config += &format!("{name}={value}\n");
     }
     let path = folder.join("zoo.cfg");
     fs::write(&path, config).expect("the server's settings");
+    let jars: Vec<String> = NETTY.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
+    let class_path = format!("{JAR}:{}", jars.join(":"));
     let args = [
         "-Xmx96m",
         "-Xms32m",
@@ -260,10 +315,40 @@ fn launch(folder: &Path, id: usize, port: &Port, ensemble: &str, builder: &Zooke
         // Idle names are removed quickly, so that tests meet it.
         "-Dznode.container.checkIntervalMs=500",
         "-cp",
-        JAR,
+        &class_path,
         MAIN,
     ];
     let mut args: Vec<OsString> = args.map(OsString::from).into();
+    if !builder.users.is_empty() {
+        let logins = folder.join("jaas.conf");
+        fs::write(&logins, jaas(&builder.users)).expect("the server's users");
+        let mut setting = OsString::from("-Djava.security.auth.login.config=");
+        setting.push(logins);
+        args.insert(0, setting);
+    }
     args.push(path.into());
     Launch { program: "java".into(), args, env: Vec::new(), log: folder.join("log") }
+}
+
+/// Users as the server's own login module wants them.
+fn jaas(users: &[(String, String)]) -> String {
+    let users: String = users.iter().map(|(user, password)| format!(" user_{user}=\"{password}\"")).collect();
+    format!("Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required{users}; }};\n")
+}
+
+/// What a server needs for TLS. It wants its key and its certificate in one file.
+fn by_tls(port: &Port, certificates: &Certificates) -> String {
+    let (certificate, key) = (certificates.certificate("server"), certificates.key("server"));
+    let both = certificate.with_extension("pem");
+    let text = |path: &Path| fs::read_to_string(path).expect("a certificate");
+    fs::write(&both, text(&key) + &text(&certificate)).expect("the server's certificate");
+    let authority = certificates.certificate("authority");
+    let trusted = authority.with_extension("pem");
+    fs::copy(&authority, &trusted).expect("the authority's certificate");
+    format!(
+        "secureClientPort={}\nssl.keyStore.location={}\nssl.trustStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.type=PEM\n",
+        port.number,
+        both.display(),
+        trusted.display()
+    )
 }

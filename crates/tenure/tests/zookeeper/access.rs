@@ -7,7 +7,7 @@ use tenure::clock::SystemClock;
 use tenure::{Error, ErrorKind};
 use tenure_testkit::servers::{Zookeeper, shared};
 
-use crate::support::{LONG, connect, soon};
+use crate::support::{LONG, connect, soon, until};
 
 async fn refused(url: &str) -> Error {
     soon("an answer", ZookeeperBackend::open(url, Arc::new(SystemClock))).await.unwrap_err()
@@ -31,6 +31,54 @@ async fn what_one_user_made_no_other_may_use() {
     let same = connect(&url("locker:s3cret%2Fwith%40chars@")).await;
     assert_eq!(same.inspect("x").await.unwrap().holders.len(), 1);
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_log_in_by_sasl_where_servers_ask_for_it() {
+    let servers = Zookeeper::builder().members(1).sasl("locker", "s3cret,with=chars").start();
+    let url = |login: &str, options: &str| format!("zookeeper://{login}{}/sasl{options}", servers.servers());
+    let tenure = connect(&url("locker:s3cret%2Cwith%3Dchars@", "?auth=sasl")).await;
+    let ttl = std::time::Duration::from_secs(2);
+    let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline).await;
+    for (login, options) in [
+        ("locker:wrong@", "?auth=sasl"),
+        ("other:wrong@", "?auth=sasl"),
+        ("locker:s3cret%2Cwith%3Dchars@", ""),
+        ("", ""),
+    ] {
+        let denied = refused(&url(login, options)).await;
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{login}{options}: {denied}");
+        assert!(denied.to_string().contains("?auth=sasl"), "{denied}");
+        assert!(!format!("{denied:?}").contains("s3cret"), "{denied:?}");
+    }
+    soon("a release", guard.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_by_tls_is_said_to_servers_that_the_authority_knows() {
+    let servers = Zookeeper::builder().members(1).tls().start();
+    let url = servers.tls_url("/tls");
+    let tenure = connect(&url).await;
+    let ttl = std::time::Duration::from_secs(2);
+    let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline).await;
+    let checkup = tenure.doctor().await.unwrap();
+    assert!(format!("{:?}", checkup.facts).contains("standalone, version"), "{:?}", checkup.facts);
+    let plain = connect(&servers.url_below("/tls")).await;
+    assert_eq!(plain.inspect("x").await.unwrap().holders.len(), 1, "the same names");
+    // Who has no certificate of its own, or trusts another authority.
+    let (without_own, _) = url.split_once("&cert=").unwrap();
+    let other = Zookeeper::builder().members(1).tls().start();
+    let stranger = other.tls_url("/tls");
+    let (_, others) = stranger.split_once('?').unwrap();
+    let (place, _) = url.split_once('?').unwrap();
+    for url in [without_own.to_owned(), format!("{place}?{others}")] {
+        assert_eq!(refused(&url).await.kind(), ErrorKind::Unavailable, "{url}");
+    }
+    soon("a release", guard.release()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

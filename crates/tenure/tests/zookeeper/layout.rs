@@ -115,3 +115,18 @@ async fn a_client_that_is_gone_leaves_nothing_behind() {
     drop(tenure);
     until("all is gone", async || claims(&raw, "/nothing").await.is_empty()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_not_what_its_name_says_is_waited_for() {
+    let servers = shared::zookeeper();
+    let (client, raw) = (Ear::at(&servers.url_below("/odd")).await, raw(servers).await);
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    raw.create("/odd", b"", &options).await.ok();
+    raw.create("/odd/x", b"", &options).await.unwrap();
+    let odd = sequential(&raw, "/odd/x/_c_0b7e6bd4-6f3c-4f0e-9d4f-0123456789ab-shared-lock-").await;
+    let wish = tenure::backend::ClaimRequest { shape: Shape::Shared, ..request(LONG) };
+    assert!(client.stands(&name("x"), &wish).await.state.is_err(), "another library's: it takes everything");
+    raw.delete(&odd, None).await.unwrap();
+    let granted = |event: &Event| matches!(event, Event::Granted { id, .. } if *id == wish.id);
+    until("its turn comes", async || client.heard(granted)).await;
+}

@@ -5,6 +5,7 @@
 mod access;
 mod ensemble;
 mod layout;
+mod limits;
 mod lost;
 mod sessions;
 mod support;

@@ -196,3 +196,38 @@ async fn commands_of_different_processes_share_a_claim() {
     assert!(ended.release_as("x", &owner).await.unwrap());
     assert!(!ended.release_as("x", &owner).await.unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_claim_asked_for_by_two_clients_at_once_is_one_claim() {
+    let servers = shared::zookeeper();
+    let url = servers.url_below("/twice");
+    let (one, two, raw) = (Ear::at(&url).await, Ear::at(&url).await, raw(servers).await);
+    for turn in 0..20 {
+        let name = name(&format!("x{turn}"));
+        let wish = ClaimRequest { attempt: 7, ..request(LONG) };
+        let (first, second) = tokio::join!(one.stands(&name, &wish), two.stands(&name, &wish));
+        assert!(first.state.is_ok() && second.state.is_ok(), "{first:?} {second:?}");
+        let nodes = claims(&raw, &format!("/twice/x{turn}")).await;
+        assert_eq!(nodes.len(), 1, "{nodes:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ttls_that_are_used_no_more_make_room_for_others() {
+    let client = Ear::at(&shared::zookeeper().url_below("/ttls")).await;
+    let name = name("x");
+    for millis in 0..40 {
+        let wish = request(LONG + Duration::from_millis(millis));
+        client.stands(&name, &wish).await;
+        client.backend.release(&name, wish.id, None).await.unwrap();
+    }
+    let mut refused = None;
+    for millis in 0..40 {
+        match client.backend.claim(&name, request(LONG + Duration::from_millis(millis))).await {
+            Ok(_) => assert!(refused.is_none(), "{refused:?}"),
+            Err(error) => refused = Some(error),
+        }
+    }
+    let refused = refused.unwrap();
+    assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("32 different ttls"), "{refused}");
+}

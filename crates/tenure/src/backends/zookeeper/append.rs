@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use futures_util::future::join;
+use tokio::sync::OwnedMutexGuard;
 use zookeeper_client::{CreateMode, Error as Refused};
 
 use super::desk::Desk;
@@ -36,33 +36,20 @@ struct Asking {
 type Step = Answered<Option<Claimed>>;
 
 pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) -> Result<Answer<Claimed>> {
-    let session = desk.session(request.ttl).await?;
     if let Some(refusal @ Refusal::Units { .. }) = Queue::default().refusal(&request) {
-        return Ok(Answer { value: Claimed::Refused(refusal), counted_from: session.counted() });
+        return Ok(Answer { value: Claimed::Refused(refusal), counted_from: desk.clock.now() });
     }
     let request = Arc::new(request);
     let id = request.id;
-    let entry = || Entry {
-        name: name.clone(),
-        request: request.clone(),
-        ttl: request.ttl,
-        session: session.clone(),
-        placed: None,
-        grant: None,
-        told: false,
-        expires: desk.clock.now() + request.ttl,
-        ending: false,
-        moving: 0,
-        minded: false,
-        gate: Arc::default(),
-    };
-    let (first, asked_before) = desk.table.enter(id, entry);
-    let turn = first.gate.clone().lock_owned().await;
-    // Whoever had the turn before may have ended it.
-    let (entry, still_there) = desk.table.enter(id, entry);
+    let (entry, turn, asked_before) = desk.take_turn(&name, &request).await?;
     let session = entry.session.clone();
     let asking = Asking { desk: desk.clone(), name, request, session: session.clone() };
-    let answer = asking.run(entry, asked_before && still_there).await;
+    let mut answer = asking.run(entry, asked_before).await;
+    if let Some(entry) = desk.table.get(id).filter(|entry| entry.session.has_ended()) {
+        // All of that session has ended, and so has what was just made in it, whoever hears of it first.
+        desk.session_ended(&entry.session);
+        answer = answer.and_then(|_| Err(of_request(Refused::SessionExpired)));
+    }
     match &answer {
         Ok(Claimed::Stands(_)) => mind::start(&desk, id),
         Ok(Claimed::Busy(_) | Claimed::Refused(_)) => {
@@ -77,6 +64,47 @@ pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) ->
     drop(turn);
     let counted_from = desk.table.get(id).map_or(session, |entry| entry.session).counted();
     Ok(Answer { value: answer?, counted_from })
+}
+
+impl Desk {
+    /// The entry of a claim, in a session that lives, and the turn to ask for it; whether it was asked for before.
+    async fn take_turn(
+        self: &Arc<Self>,
+        name: &Name,
+        request: &Arc<ClaimRequest>,
+    ) -> Result<(Entry, OwnedMutexGuard<()>, bool)> {
+        let mut in_doubt = false;
+        for _ in 0..TRIES_MAX {
+            let session = self.session(request.ttl).await?;
+            let entry = || Entry {
+                name: name.clone(),
+                request: request.clone(),
+                ttl: request.ttl,
+                session: session.clone(),
+                placed: None,
+                grant: None,
+                told: false,
+                expires: self.clock.now() + request.ttl,
+                ending: false,
+                moving: 0,
+                minded: false,
+                gate: Arc::default(),
+            };
+            let (first, asked_before) = self.table.enter(request.id, entry);
+            let turn = first.gate.clone().lock_owned().await;
+            // Whoever had the turn before may have ended it, and then a new one has another gate.
+            let present = self.table.get(request.id).filter(|entry| Arc::ptr_eq(&entry.gate, &first.gate));
+            let Some(entry) = present else { continue };
+            if !entry.session.has_ended() {
+                return Ok((entry, turn, in_doubt || asked_before));
+            }
+            // Nothing can come of it in a session that is over, and nobody else would remove it: it may have been entered
+            // after all of that session were.
+            in_doubt |= asked_before;
+            self.session_ended(&entry.session);
+        }
+        Err(restless())
+    }
 }
 
 impl Asking {
@@ -124,10 +152,23 @@ impl Asking {
             }
         }
         match self.create().await {
+            Ok((placed, nodes)) if self.is_second(&placed, &nodes) => {
+                self.take_back(&placed).await?;
+                desk.table.change(id, |entry| entry.ending = false);
+                Ok(None)
+            }
             Ok((placed, nodes)) => self.settle(placed, &nodes).await,
             Err(Refused::NoNode) => session.make_container(&desk.paths.of(name)).await.map(|()| None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether another client made a node for this very claim in the same moment, and was first. The other one sees no
+    /// earlier one, so that one node stays and both have it in turn. Only where ids come again: elsewhere the other can
+    /// but be what is left of a request of one's own.
+    fn is_second(&self, placed: &Placed, nodes: &[Node]) -> bool {
+        let earlier = nodes.iter().take_while(|node| node.name != placed.node);
+        self.request.attempt != 0 && earlier.into_iter().any(|node| node.id == Some(self.request.id))
     }
 
     /// Makes a node at the end, and lists the name; one after the other, and both are sent at once.
@@ -143,17 +184,15 @@ impl Asking {
         let (created, listed) = join(created, listed).await;
         let (stat, number) = created?;
         let number_given = u64::try_from(stat.czxid).unwrap_or(0);
-        let placed = Placed { node: format!("{stem}{number}"), number: number_given, token: number_given };
+        let node = format!("{stem}{number}");
+        let placed = Placed { node, number: number_given, token: number_given, version: 0 };
         self.keep(&placed);
         Ok((placed, in_order(&listed?)))
     }
 
     fn keep(&self, placed: &Placed) {
         let expires = self.desk.clock.now() + self.request.ttl;
-        self.desk.table.change(self.request.id, |entry| {
-            entry.placed = Some(placed.clone());
-            entry.expires = entry.expires.max(expires);
-        });
+        self.desk.table.change(self.request.id, |entry| entry.place(placed.clone(), expires));
     }
 
     /// Decides what becomes of a node that was made.
@@ -258,11 +297,13 @@ impl Asking {
         record.token = Some(placed.token);
         record.number = Some(self.new_number(placed.number));
         let path = format!("{}/{}", desk.paths.of(&entry.name), placed.node);
+        // Nobody else writes to nodes of this session, and calls for one claim come one after another.
         let written = session.ask(Kind::Write, || session.client.set_data(&path, &record.bytes(), None)).await;
         match written {
-            Ok(_) => {
+            Ok(stat) => {
                 desk.forget(&path);
-                let taken = Placed { number: record.number.unwrap_or(placed.number), ..placed.clone() };
+                let number = record.number.unwrap_or(placed.number);
+                let taken = Placed { number, version: stat.version, ..placed.clone() };
                 desk.table.change(self.request.id, |entry| {
                     entry.request = self.request.clone();
                     entry.placed = Some(taken);
@@ -290,8 +331,17 @@ impl Asking {
             let (node, known) = found.remove(own);
             let alone = found.is_empty();
             self.remove(found).await?;
-            let placed = Placed { node: node.name, number: known.number(), token: known.token() };
-            self.keep(&placed);
+            let placed = Placed {
+                node: node.name.clone(),
+                number: known.number(),
+                token: known.token(),
+                version: known.version,
+            };
+            let expires = desk.clock.now() + self.request.ttl;
+            if !desk.table.adopt(id, session.id, &placed, expires) {
+                // It is being removed as one of no claim, and may go at any moment.
+                return self.remove(vec![(node, known)]).await.map(|()| None);
+            }
             if alone {
                 return self.settle(placed, nodes).await;
             }
@@ -334,29 +384,11 @@ impl Asking {
         let session = self.desk.session(ttl).await.map_err(|_| Refused::Timeout)?;
         let mut taken = Record::of(&self.request, ttl);
         (taken.token, taken.number) = (Some(known.token()), Some(number));
-        if self.desk.transfer(&session, &self.name, node, taken).await?.is_none() {
+        let trusted = self.desk.trusted_elsewhere(&session, record.ttl());
+        if self.desk.transfer(&session, &self.name, (node, known.version), taken, trusted).await?.is_none() {
             return Ok(None);
         }
         let Some(entry) = self.desk.table.get(self.request.id) else { return Ok(None) };
         Ok(self.desk.stand(self.request.id, &entry).await?.map(|(standing, _)| Claimed::Stands(standing)))
-    }
-}
-
-impl Desk {
-    /// Moves a claim to the session of a longer ttl. None if it has ended.
-    pub(super) async fn lengthen(
-        self: &Arc<Self>,
-        id: crate::owner::ClaimId,
-        entry: &Entry,
-        ttl: Duration,
-    ) -> Answered<Option<Entry>> {
-        let Some(placed) = &entry.placed else { return Ok(None) };
-        // Out of range, or no session to be had: it keeps the ttl it has, and says so.
-        let Ok(session) = self.session(ttl).await else { return Ok(Some(entry.clone())) };
-        let Some(node) = Node::parse(&placed.node) else { return Ok(None) };
-        let mut record = Record::of(&entry.request, ttl);
-        (record.token, record.number) = (Some(placed.token), Some(placed.number));
-        let moved = self.transfer(&session, &entry.name, &node, record).await?;
-        Ok(moved.and_then(|_| self.table.get(id)))
     }
 }

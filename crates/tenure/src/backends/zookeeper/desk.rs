@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::error::unavailable;
 use super::keeper;
+use super::limits::{Host, Limits, Told};
 use super::names::Paths;
-use super::probe::Limits;
 use super::record::Known;
 use super::session::Session;
 use super::table::Table;
@@ -31,7 +31,6 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
 pub(super) struct Desk {
     pub(super) settings: Settings,
-    pub(super) limits: Limits,
     pub(super) paths: Paths,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) table: Table,
@@ -39,6 +38,9 @@ pub(super) struct Desk {
     /// Where the client was opened: what has to outlive a call runs there.
     pub(super) runtime: tokio::runtime::Handle,
     listener: OnceLock<Listener>,
+    told: Mutex<Told>,
+    /// When servers were last asked and at least one answered. Held while they are.
+    pub(super) asked_at: tokio::sync::Mutex<Option<Moment>>,
     slots: Mutex<HashMap<Duration, Slot>>,
     ended: Mutex<VecDeque<i64>>,
     known: Mutex<HashMap<String, Arc<Known>>>,
@@ -56,16 +58,17 @@ pub(super) async fn pause(time: Duration) {
 }
 
 impl Desk {
-    pub(super) fn new(settings: Settings, limits: Limits, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(super) fn new(settings: Settings, told: Told, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             paths: Paths::new(&settings.root),
             settings,
-            limits,
             clock,
             table: Table::default(),
             containers: Arc::new(AtomicBool::new(true)),
             runtime: tokio::runtime::Handle::current(),
             listener: OnceLock::new(),
+            told: Mutex::new(told),
+            asked_at: tokio::sync::Mutex::default(),
             slots: Mutex::default(),
             ended: Mutex::default(),
             known: Mutex::default(),
@@ -84,23 +87,43 @@ impl Desk {
         }
     }
 
+    /// What all servers allow.
+    pub(super) fn limits(&self) -> Limits {
+        unpoisoned(&self.told).joint()
+    }
+
+    pub(super) fn limits_differ(&self) -> bool {
+        unpoisoned(&self.told).differ()
+    }
+
+    pub(super) fn learn_limits(&self, told: Vec<(Host, Limits)>) {
+        unpoisoned(&self.told).update(told);
+    }
+
     /// The timeout of the session that has the claims of this ttl: whole milliseconds, and never less.
     pub(super) fn timeout_of(&self, ttl: Duration) -> Result<Duration> {
-        let Limits { min, max, .. } = self.limits;
+        let limits @ Limits { min, max, tick } = self.limits();
         let millis = u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
         let timeout = Duration::from_millis(millis);
         let (bound, setting) = match () {
             () if timeout < min => (min, "minSessionTimeout"),
             () if timeout > max => (max, "maxSessionTimeout"),
+            () if timeout < limits.floor() => (tick, "tickTime"),
             () => return Ok(timeout),
         };
-        let message = format!("a ttl of {ttl:?} is out of range: the servers' {setting} is {bound:?}");
+        let two = if setting == "tickTime" {
+            ", and it takes two of them (?tick= in the URL, should that be wrong)"
+        } else {
+            ""
+        };
+        let message = format!("a ttl of {ttl:?} is out of range: the servers' {setting} is {bound:?}{two}");
         Err(Error::new(ErrorKind::Invalid, message))
     }
 
     /// A session for what needs none of a certain timeout.
     pub(super) async fn usual(self: &Arc<Self>) -> Result<Arc<Session>> {
-        self.session(TTL_USUAL.clamp(self.limits.min, self.limits.max)).await
+        let limits = self.limits();
+        self.session(TTL_USUAL.max(limits.floor()).min(limits.max)).await
     }
 
     /// The session for claims of this ttl.
@@ -120,7 +143,7 @@ impl Desk {
                 return Ok(session.clone());
             }
             let (clock, containers) = (desk.clock.clone(), desk.containers.clone());
-            let session = Session::open(&desk.settings, &desk.limits, timeout, clock, containers).await?;
+            let session = Session::open(&desk.settings, &desk.limits(), timeout, clock, containers).await?;
             let session = Arc::new(session);
             *slot = Some(session.clone());
             keeper::start(&desk, &session);
@@ -138,10 +161,23 @@ impl Desk {
             slots.retain(|_, slot| slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|s| !s.has_ended())));
         }
         if slots.len() >= SESSIONS_MAX {
-            let message = format!("more than {SESSIONS_MAX} different ttls at a time: each has a ZooKeeper session");
+            // One that has no claims makes room. Whoever is about to use it has it as well.
+            let idle = slots.iter().find(|(_, slot)| self.is_unused(slot)).map(|(timeout, _)| *timeout);
+            idle.map(|timeout| slots.remove(&timeout));
+        }
+        if slots.len() >= SESSIONS_MAX {
+            let message = format!(
+                "{SESSIONS_MAX} different ttls are in use: each has a ZooKeeper session, and there are no more"
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(slots.entry(timeout).or_default().clone())
+    }
+
+    fn is_unused(&self, slot: &Slot) -> bool {
+        // Not while it is being made: that is then kept.
+        let Ok(slot) = slot.try_lock() else { return false };
+        slot.as_ref().is_some_and(|session| Arc::strong_count(session) == 1 && self.table.count(session.id) == 0)
     }
 
     /// Lets go of a session that nobody has used for a while. False if somebody does.
@@ -168,10 +204,12 @@ impl Desk {
     pub(super) fn session_ended(&self, session: &Session) {
         session.end();
         let mut ended = unpoisoned(&self.ended);
-        if ended.len() >= ENDED_MAX {
-            ended.pop_front();
+        if !ended.contains(&session.id) {
+            if ended.len() >= ENDED_MAX {
+                ended.pop_front();
+            }
+            ended.push_back(session.id);
         }
-        ended.push_back(session.id);
         drop(ended);
         unpoisoned(&self.notes).retain(|(_, writer, _)| writer.id != session.id);
         for (id, entry) in self.table.remove_session(session.id) {

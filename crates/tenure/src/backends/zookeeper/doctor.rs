@@ -48,7 +48,7 @@ pub(super) async fn examine(desk: Arc<Desk>) -> Result<Checkup> {
 
 async fn members(desk: &Desk, checkup: &mut Checkup) {
     let asked = desk.settings.hosts.iter().map(|(host, port)| async move {
-        let told = word(host, *port, "srvr", PATIENCE).await;
+        let told = word(desk.settings.tls.as_ref(), host, *port, "srvr", PATIENCE).await;
         (format!("{host}:{port}"), told.map_err(|error| error.to_string()).map(|told| parse(&told)))
     });
     let members: Vec<Member> = join_all(asked).await;
@@ -162,9 +162,16 @@ async fn times(desk: &Desk, session: &Session, checkup: &mut Checkup) -> Result<
 }
 
 fn sessions(desk: &Desk, checkup: &mut Checkup) {
-    let limits = desk.limits;
+    let limits = desk.limits();
     checkup.fact("ttl", format!("{:?} to {:?} (minSessionTimeout to maxSessionTimeout)", limits.min, limits.max));
     checkup.fact("tick", format!("{:?}", limits.tick));
+    if desk.limits_differ() {
+        checkup.problem(
+            "the servers have different limits for sessions",
+            "only ttls that all of them allow can be had; should a server change its limits, claims are lost when a client comes to it",
+            "the same tickTime, minSessionTimeout and maxSessionTimeout in every zoo.cfg",
+        );
+    }
     if limits.min > Duration::from_secs(10) {
         checkup.problem(
             format!("minSessionTimeout is {:?}", limits.min),

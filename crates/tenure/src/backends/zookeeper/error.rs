@@ -49,7 +49,10 @@ fn translate(error: Refused) -> Error {
         Refused::NoAuth => {
             (ErrorKind::Denied, "the znodes belong to another user: name it as zookeeper://USER:PASSWORD@HOST")
         }
-        Refused::AuthFailed => (ErrorKind::Denied, "ZooKeeper refused the user or password"),
+        Refused::AuthFailed => (
+            ErrorKind::Denied,
+            "ZooKeeper refused the login: name a user it knows as zookeeper://USER:PASSWORD@HOST, with ?auth=sasl if it asks for SASL",
+        ),
         Refused::InvalidAcl => (ErrorKind::Denied, "ZooKeeper does not take the user's rights for new znodes"),
         Refused::NoHosts => (ErrorKind::Unavailable, "no server of the ensemble answers, or they have no quorum"),
         Refused::Timeout => (ErrorKind::Unavailable, "no answer from ZooKeeper"),

@@ -11,6 +11,7 @@ use zookeeper_client::{Error as Refused, SessionState};
 
 use super::desk::{Desk, pause};
 use super::names::Node;
+use super::probe;
 use super::session::{Kind, Session};
 use super::table::Entry;
 use crate::backend::Event;
@@ -41,6 +42,9 @@ async fn follow(desk: Weak<Desk>, session: Weak<Session>, mut states: zookeeper_
                 tracing::debug!(?session, %state, "a ZooKeeper session ended");
                 return desk.session_ended(&session);
             }
+            if state == SessionState::SyncConnected {
+                desk.runtime.spawn(recheck(Arc::downgrade(&desk), Arc::downgrade(&session)));
+            }
             if state == SessionState::SyncConnected && !is_new {
                 // Connected anew: what happened meanwhile is asked for.
                 desk.tell(Event::Resubscribed);
@@ -48,6 +52,61 @@ async fn follow(desk: Weak<Desk>, session: Weak<Session>, mut states: zookeeper_
             is_new = false;
         }
         state = states.changed().await;
+    }
+}
+
+/// Asks servers whether they still allow the timeout of a session that has connected anew, until one answers.
+async fn recheck(desk: Weak<Desk>, session: Weak<Session>) {
+    loop {
+        let round = {
+            let (Some(desk), Some(session)) = (desk.upgrade(), session.upgrade()) else { return };
+            let Some(connection) = session.doubt().filter(|_| !session.has_ended()) else { return };
+            if desk.ask_limits().await {
+                let limits = desk.limits();
+                if !limits.fit(session.timeout) {
+                    tracing::warn!(
+                        ?session,
+                        ?limits,
+                        "a ZooKeeper server has other limits for sessions: this one is given up"
+                    );
+                    return desk.give_up(&session);
+                }
+                session.settle(connection, limits.tick);
+                continue;
+            }
+            (session.timeout / 10).clamp(ROUND.0, ROUND.1)
+        };
+        pause(round).await;
+    }
+}
+
+impl Desk {
+    /// Asks all servers for their limits, if nobody has since this was called. False if none answered.
+    async fn ask_limits(&self) -> bool {
+        let came = self.clock.now();
+        let mut asked_at = self.asked_at.lock().await;
+        let now = self.clock.now();
+        if asked_at.is_none_or(|at| at < came) {
+            let [patience, _] = probe::PATIENCE;
+            let told = probe::all(&self.settings, patience, patience).await.told;
+            if told.is_empty() {
+                return false;
+            }
+            self.learn_limits(told);
+            *asked_at = Some(now);
+        }
+        true
+    }
+
+    /// Ends a session that the servers still have: its nodes are not to stay until it times out there.
+    fn give_up(&self, session: &Session) {
+        for (_, entry) in self.table.of_session(session.id) {
+            if let Some(placed) = &entry.placed {
+                // Sent now, and nobody waits for it.
+                drop(session.client.delete(&format!("{}/{}", self.paths.of(&entry.name), placed.node), None));
+            }
+        }
+        self.session_ended(session);
     }
 }
 
@@ -71,7 +130,7 @@ async fn keep(desk: Weak<Desk>, session: Weak<Session>) {
 
 /// What a keeper knows from its rounds before.
 #[derive(Default)]
-struct Rounds {
+pub(super) struct Rounds {
     /// Since when the session has had nothing.
     idle_since: Option<Moment>,
     swept_at: Option<Moment>,
@@ -115,26 +174,49 @@ impl Rounds {
 
     /// Removes nodes that no claim knows of: a request that was done late, or whose answer was lost.
     async fn sweep(&mut self, desk: &Desk, session: &Session) {
+        if let Some(unknown) = self.look_for_unknown(desk, session).await {
+            self.remove_suspects(desk, session, unknown).await;
+        }
+    }
+
+    /// The nodes of this session that no claim knows of, if there may be some and the server tells.
+    pub(super) async fn look_for_unknown(&mut self, desk: &Desk, session: &Session) -> Option<HashSet<String>> {
         let made = session.made.load(Ordering::Relaxed);
         if made == self.swept_made && self.suspects.is_empty() {
-            return;
+            return None;
         }
         let listed = session.ask(Kind::Read, || session.client.list_ephemerals(desk.paths.root())).await;
         // Before 3.6 a server does not tell; such a node then goes with its session.
-        let Ok(nodes) = listed else { return };
+        let nodes = listed.ok()?;
         self.swept_made = made;
         let unknown = |path: &String| {
-            let node = path.rsplit_once('/').map_or("", |(_, node)| node);
-            let id = Node::parse(node).and_then(|node| node.id);
-            desk.paths.is_claim(path) && id.is_some_and(|id| !desk.table.knows(id, session.id, node))
+            desk.paths.is_claim(path)
+                && of_claim(path).is_some_and(|(id, node)| !desk.table.knows(id, session.id, node))
         };
-        let unknown: HashSet<String> = nodes.into_iter().filter(unknown).take(REMOVED_MAX).collect();
+        Some(nodes.into_iter().filter(unknown).take(REMOVED_MAX).collect())
+    }
+
+    /// Removes those that nobody knew of the last time either. A claim that came for one meanwhile keeps it.
+    pub(super) async fn remove_suspects(&mut self, desk: &Desk, session: &Session, unknown: HashSet<String>) {
         for path in unknown.intersection(&self.suspects) {
+            let Some((id, node)) = of_claim(path) else { continue };
+            if !desk.table.condemn(id, session.id, node) {
+                continue;
+            }
             tracing::debug!(node = %path, "removing a node of no claim");
-            let _ = session.ask(Kind::Write, || session.client.delete(path, None)).await;
+            let removed = session.ask(Kind::Write, || session.client.delete(path, None)).await;
+            if matches!(removed, Ok(()) | Err(Refused::NoNode)) {
+                desk.table.absolve(session.id, node);
+            }
         }
         self.suspects = unknown;
     }
+}
+
+/// The claim that a node is called after, and the node's name.
+fn of_claim(path: &str) -> Option<(ClaimId, &str)> {
+    let (_, node) = path.rsplit_once('/')?;
+    Some((Node::parse(node)?.id?, node))
 }
 
 /// Ends a claim that nobody has renewed for its ttl.

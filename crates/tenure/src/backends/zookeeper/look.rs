@@ -138,7 +138,7 @@ impl Desk {
         let now = self.wall();
         let claims = before.iter().map(|node| {
             let known = known.get(node.name.as_str()).map(|known| &***known);
-            claim_of(node, known, now, self.limits.max)
+            claim_of(node, known, now, self.limits().max)
         });
         let queue = Queue::ordered(claims);
         if let Some(refusal) = queue.refusal(request).filter(|_| comes) {

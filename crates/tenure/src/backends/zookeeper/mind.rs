@@ -18,6 +18,11 @@ use crate::owner::ClaimId;
 /// How long a look that failed is waited after.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// How often in a row it is looked again at once.
+const AT_ONCE_MAX: u32 = 8;
+/// A pause is doubled so often at most.
+const PAUSES_MAX: u32 = 8;
+
 /// What a claim is woken by.
 enum Woken {
     By(OneshotWatcher, Option<OneshotWatcher>),
@@ -36,7 +41,7 @@ pub(super) fn start(desk: &Arc<Desk>, id: ClaimId) {
 }
 
 async fn mind(desk: Weak<Desk>, id: ClaimId) {
-    let mut pause = PAUSE.0;
+    let mut pace = Pace::default();
     loop {
         let woken = {
             let Some(desk) = desk.upgrade() else { return };
@@ -46,7 +51,11 @@ async fn mind(desk: Weak<Desk>, id: ClaimId) {
                 woken => woken,
             }
         };
-        let again = matches!(woken, Ok(Woken::Gone) | Err(_));
+        let pause = match &woken {
+            Ok(Woken::By(..)) => pace.slept(),
+            Ok(Woken::Now) => pace.at_once(),
+            Ok(Woken::Gone) | Err(_) => Some(pace.failed()),
+        };
         match woken {
             Ok(Woken::By(own, Some(other))) => {
                 // The watch that is not needed any more is taken back.
@@ -57,12 +66,39 @@ async fn mind(desk: Weak<Desk>, id: ClaimId) {
             Ok(Woken::Gone) => {}
             Err(error) => tracing::debug!(%error, claim = %id, "a claim cannot be watched"),
         }
-        if again {
+        if let Some(pause) = pause {
             desk::pause(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
-        } else {
-            pause = PAUSE.0;
         }
+    }
+}
+
+/// How soon a claim is looked at again.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Looks in a row that failed.
+    failed: u32,
+    /// Looks in a row that were followed by another at once.
+    at_once: u32,
+}
+
+impl Pace {
+    /// A watch was set, and fired.
+    fn slept(&mut self) -> Option<Duration> {
+        *self = Self::default();
+        None
+    }
+
+    /// What was to be watched is not there. That is progress, as a rule; but a node that is not what its name says may be
+    /// waited for without there being anything to watch.
+    fn at_once(&mut self) -> Option<Duration> {
+        self.at_once = self.at_once.saturating_add(1);
+        (self.at_once > AT_ONCE_MAX).then(|| self.failed())
+    }
+
+    fn failed(&mut self) -> Duration {
+        let pause = PAUSE.0 * (1 << self.failed.min(PAUSES_MAX));
+        self.failed = self.failed.saturating_add(1);
+        pause.min(PAUSE.1)
     }
 }
 
@@ -165,5 +201,20 @@ impl Desk {
     ) -> Answered<Vec<(super::names::Node, Arc<super::record::Known>)>> {
         let nodes = self.nodes(session, name, Fresh::Yes).await?;
         self.look_into_all(session, name, &nodes).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_at_once_again_and_again_has_an_end() {
+        let mut pace = Pace::default();
+        let pauses: Vec<_> = (0..20).map(|_| pace.at_once()).collect();
+        assert!(pauses[..8].iter().all(Option::is_none), "others come and go: {pauses:?}");
+        assert_eq!(pauses[8], Some(PAUSE.0));
+        assert!(pauses[8..].is_sorted() && pauses[19] == Some(PAUSE.1), "{pauses:?}");
+        assert_eq!((pace.slept(), pace.at_once(), pace.failed()), (None, None, PAUSE.0));
     }
 }

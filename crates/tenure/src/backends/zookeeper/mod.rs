@@ -1,6 +1,6 @@
 //! ZooKeeper: claims are ephemeral sequential nodes, and so wait in the order the servers gave them.
 //!
-//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT`. A name is one znode, and each claim of it a child called as Apache
+//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT?OPTIONS`. A name is one znode, and each claim of it a child called as Apache
 //! Curator calls its own: both exclude each other. Whoever stands first holds; whoever waits watches the one before it. Each
 //! ttl has a session of its own whose timeout it is, and which is kept alive by a write: an answer to that proves that the
 //! quorum knows of the session, while an answered ping only proves that one server lives.
@@ -16,10 +16,15 @@
 //! Tokens are the zxids of the nodes' creation: they grow as long as the ensemble keeps its data.
 
 mod append;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::unwrap_used)]
+mod check;
 mod desk;
 mod doctor;
 mod error;
 mod keeper;
+mod limits;
+mod listings;
 mod look;
 mod mind;
 mod moving;
@@ -32,6 +37,8 @@ mod renew;
 mod session;
 mod stand;
 mod table;
+mod tls;
+mod trust;
 mod url;
 mod views;
 
@@ -70,7 +77,7 @@ impl ZookeeperBackend {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for a URL that is none, [`ErrorKind::Unavailable`] if no server answers or they have no
-    /// quorum, [`ErrorKind::Denied`] if the chroot belongs to somebody else.
+    /// quorum, [`ErrorKind::Denied`] if they refuse the login or the chroot belongs to somebody else.
     ///
     /// # Cancel safety
     ///
@@ -79,8 +86,8 @@ impl ZookeeperBackend {
         let settings = Settings::parse(url)?;
         let shown = settings.shown.clone();
         let opened = async {
-            let limits = probe::limits(&settings).await?;
-            let desk = Desk::new(settings, limits, clock);
+            let told = probe::first(&settings).await?;
+            let desk = Desk::new(settings, told, clock);
             let session = desk.usual().await?;
             session.make_root(desk.paths.root()).await.map_err(of_request)?;
             Ok(Self { desk })
@@ -91,10 +98,10 @@ impl ZookeeperBackend {
 
 impl Backend for ZookeeperBackend {
     fn capabilities(&self) -> Capabilities {
-        let limits = self.desk.limits;
+        let limits = self.desk.limits();
         Capabilities {
             blocks: false,
-            ttl_min: limits.min.max(crate::TTL_MIN),
+            ttl_min: limits.floor().max(crate::TTL_MIN),
             ttl_max: limits.max.min(crate::TTL_MAX),
             ..Capabilities::ALL
         }

@@ -58,6 +58,15 @@ impl Pulse {
         self.counted
     }
 
+    pub(super) fn tick(&self) -> Duration {
+        self.tick
+    }
+
+    /// A server turned out to have a longer tick: what is counted from now on counts by that.
+    pub(super) fn lengthen_tick(&mut self, tick: Duration) {
+        self.tick = self.tick.max(tick);
+    }
+
     /// When the latest answered write was sent.
     pub(super) fn written(&self) -> Moment {
         self.written

@@ -79,6 +79,8 @@ pub(super) struct Known {
     pub(super) created_at: u64,
     /// The session it belongs to.
     pub(super) session: i64,
+    /// Of its data.
+    pub(super) version: i32,
 }
 
 impl Known {
@@ -88,6 +90,7 @@ impl Known {
             created: unsigned(stat.czxid),
             created_at: unsigned(stat.ctime).saturating_mul(1000),
             session: stat.ephemeral_owner,
+            version: stat.version,
         }
     }
 

@@ -25,6 +25,10 @@ const TRIES_MAX: usize = 8;
 pub(super) async fn release(desk: Arc<Desk>, name: Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
     if let Some(entry) = desk.table.get(id) {
         let turn = entry.gate.lock().await;
+        if entry.session.has_ended() {
+            // Whatever was entered after the claims of that session were removed goes now.
+            desk.session_ended(&entry.session);
+        }
         // Whoever had the turn before may have changed it.
         if let Some(entry) = desk.table.get(id).filter(|entry| !entry.session.has_ended()) {
             let released = match &entry.placed {
@@ -87,9 +91,11 @@ impl Desk {
             let path = format!("{}/{}", self.paths.of(name), node.name);
             // One of a session that is over does not count: it goes by itself.
             let counts = !self.is_of_the_past(known.session);
-            match session.ask(Kind::Write, || session.client.delete(&path, None)).await {
+            // With a number it is one attempt's claim, and not that of one that takes it over meanwhile.
+            let version = number.map(|_| known.version);
+            match session.ask(Kind::Write, || session.client.delete(&path, version)).await {
                 Ok(()) if counts => released = Released::Yes,
-                Ok(()) | Err(Refused::NoNode) => {}
+                Ok(()) | Err(Refused::NoNode | Refused::BadVersion) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -113,13 +119,13 @@ pub(super) async fn break_holders(
 ) -> Result<usize> {
     let session = desk.usual().await?;
     let mut ended = 0;
-    let mut meant: Option<Vec<String>> = None;
+    let mut meant: Option<Vec<Meant>> = None;
     for _ in 0..TRIES_MAX {
         let nodes = desk.all_nodes(&session, &name).await.map_err(of_request)?;
         let holders = holders(&desk, &nodes, owner.as_ref());
         // Those who hold now are meant, not those who hold because others have ended.
-        let meant = meant.get_or_insert_with(|| holders.iter().map(|(node, _)| node.name.clone()).collect());
-        let left: Vec<_> = nodes.iter().filter(|(node, _)| meant.contains(&node.name)).collect();
+        let meant = meant.get_or_insert_with(|| holders.iter().map(|(node, known)| Meant::of(node, known)).collect());
+        let left: Vec<_> = nodes.iter().filter(|(node, known)| meant.contains(&Meant::of(node, known))).collect();
         if left.is_empty() {
             return Ok(ended);
         }
@@ -133,9 +139,28 @@ pub(super) async fn break_holders(
     Err(restless())
 }
 
+/// Whom a break means, also where it has another node meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// The claim of this id that the store gave this number: it keeps both wherever it goes.
+    Claim(ClaimId, u64),
+    /// The node of another library.
+    Node(String),
+}
+
+impl Meant {
+    pub(super) fn of(node: &Node, known: &Known) -> Self {
+        match &known.record {
+            Some(record) => Self::Claim(record.id, known.number()),
+            None => Self::Node(node.name.clone()),
+        }
+    }
+}
+
 fn holders<'a>(desk: &Desk, nodes: &'a [(Node, Arc<Known>)], owner: Option<&Owner>) -> Vec<&'a (Node, Arc<Known>)> {
     let now = desk.wall();
-    let claims: Vec<_> = nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits.max)).collect();
+    let claims: Vec<_> =
+        nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits().max)).collect();
     let ids: Vec<ClaimId> = claims.iter().map(|(claim, _)| claim.id).collect();
     let queue = Queue::ordered(claims);
     let held =

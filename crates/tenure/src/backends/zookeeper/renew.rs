@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use zookeeper_client::Error as Refused;
 
 use super::desk::{Desk, pause};
 use super::error::of_request;
+use super::listings::Listings;
 use super::look::Fresh;
 use super::mind;
 use super::record::Record;
@@ -22,13 +24,16 @@ use crate::owner::ClaimId;
 
 /// How many looks are under way at a time.
 const LOOKS_MAX: usize = 256;
+/// A write is waited for as long as the watchdog waits for an answer: a part of the ttl, and at least so long.
+const PATIENCE_PART: u32 = 9;
+const PATIENCE_MIN: Duration = Duration::from_millis(50);
 /// A claim whose renewal would be due again at once is answered for a little later, so that asking has an end: when a tick is
 /// long beside the ttl, or the servers are just coming back.
 const PAUSE_PART: u32 = 12;
 
 pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<Answer<Vec<Renewed>>> {
     let now = desk.clock.now();
-    let mut sessions: HashMap<i64, Arc<Session>> = HashMap::new();
+    let mut sessions = Sessions::new();
     for request in &batch {
         let entry = desk.table.change(request.id, |entry| {
             // From now on, so that it is not ended while it is asked for.
@@ -36,17 +41,18 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
             entry.expires = entry.expires.max(now + ttl);
             entry.clone()
         });
-        if let Some(entry) = entry.filter(|entry| entry.placed.is_some() && !entry.ending) {
+        let lives = |entry: &Entry| entry.placed.is_some() && !entry.ending && !entry.session.has_ended();
+        if let Some(entry) = entry.filter(lives) {
             sessions.insert(entry.session.id, entry.session);
         }
     }
     // First the writes: what is read behind them is no older.
-    let beats = sessions.values().map(|session| async { (session.id, session.beat().await) });
-    let beats: HashMap<i64, Answered<Moment>> = join_all(beats).await.into_iter().collect();
+    let beats = desk.beat_all(sessions).await;
+    let listings = Listings::default();
     let mut value = Vec::with_capacity(batch.len());
     let mut failure = None;
     for some in batch.chunks(LOOKS_MAX) {
-        let looks = some.iter().map(|request| desk.renewed(request, &beats));
+        let looks = some.iter().map(|request| desk.renewed(request, &beats, &listings));
         for renewed in join_all(looks).await {
             value.push(renewed.unwrap_or_else(|error| {
                 let why = error.to_string();
@@ -60,8 +66,10 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
     {
         return Err(of_request(error));
     }
-    let counted = |request: &RenewRequest| desk.table.get(request.id).map(|entry| (entry.session.counted(), entry.ttl));
-    let counted: Vec<_> = batch.iter().filter_map(counted).collect();
+    // What was not answered for has no part in what the others count from.
+    let stand = batch.iter().zip(&value).filter(|(_, renewed)| matches!(renewed, Renewed::Stands(_)));
+    let counted = stand.filter_map(|(request, _)| desk.table.get(request.id));
+    let counted: Vec<_> = counted.map(|entry| (entry.session.counted(), entry.ttl)).collect();
     let counted_from = counted.iter().map(|(from, _)| *from).min().unwrap_or(now);
     let due_at_once = counted.iter().filter(|(_, ttl)| counted_from + *ttl / 3 <= desk.clock.now());
     if let Some((_, ttl)) = due_at_once.min_by_key(|(_, ttl)| *ttl) {
@@ -70,11 +78,29 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
     Ok(Answer { value, counted_from })
 }
 
+/// The sessions of a batch, by their ids.
+type Sessions = HashMap<i64, Arc<Session>>;
+
+/// How long a batch waits for the writes of its sessions, of which the shortest timeout is this.
+fn patience(shortest: Duration) -> Duration {
+    (shortest / PATIENCE_PART).max(PATIENCE_MIN)
+}
+
 impl Desk {
+    /// Keeps sessions alive, each by a write of its own. One that is not answered soon keeps nobody else waiting.
+    async fn beat_all(&self, sessions: Sessions) -> HashMap<i64, Answered<Moment>> {
+        let shortest = sessions.values().map(|session| session.timeout).min().unwrap_or_default();
+        let beats = sessions
+            .values()
+            .map(|session| async { (session.id, session.beat_within(&self.runtime, patience(shortest)).await) });
+        join_all(beats).await.into_iter().collect()
+    }
+
     async fn renewed(
         self: &Arc<Self>,
         request: &RenewRequest,
         beats: &HashMap<i64, Answered<Moment>>,
+        listings: &Listings,
     ) -> Answered<Renewed> {
         let RenewRequest { id, ttl, .. } = request;
         let entry = self.table.get(*id);
@@ -82,6 +108,11 @@ impl Desk {
         else {
             return self.renew_strange(request).await;
         };
+        if entry.session.has_ended() {
+            // Whatever was entered after the claims of that session were removed goes now.
+            self.session_ended(&entry.session);
+            return Ok(Renewed::Gone);
+        }
         if entry.ending {
             return Ok(Renewed::Gone);
         }
@@ -99,7 +130,7 @@ impl Desk {
                 None => return self.lost(*id, &entry, &placed).await,
             }
         }
-        let Some((standing, _)) = self.stand(*id, &entry).await? else {
+        let Some((standing, _)) = self.stand_among(*id, &entry, Some(listings)).await? else {
             return match self.table.get(*id) {
                 // On its way to another node, or there by now: asked for again soon.
                 Some(present) if present.placed != entry.placed || present.moving > 0 => Err(Refused::Timeout),
@@ -148,9 +179,10 @@ impl Desk {
             let ttl = record.ttl().max(*ttl);
             let timeout = self.timeout_of(ttl).map_or(record.ttl(), |_| ttl);
             let target = self.session(timeout).await.map_err(|_| Refused::ConnectionLoss)?;
-            record.ttl_us = crate::clock::micros(timeout);
             (record.token, record.number) = (Some(known.token()), Some(known.number()));
-            let Some(placed) = self.transfer(&target, name, &node, record.clone()).await? else { continue };
+            let (old, trusted) = ((&node, known.version), self.trusted_elsewhere(&target, record.ttl()));
+            record.ttl_us = crate::clock::micros(timeout);
+            let Some(placed) = self.transfer(&target, name, old, record.clone(), trusted).await? else { continue };
             let entry = Entry {
                 name: name.clone(),
                 request: Arc::new(request_of(&record)),
@@ -191,6 +223,6 @@ fn request_of(record: &Record) -> ClaimRequest {
         reenter: None,
         solo: record.solo,
         attempt: record.attempt,
-        presumed: std::time::Duration::ZERO,
+        presumed: Duration::ZERO,
     }
 }

@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused, SessionState};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused, SaslOptions, SessionState};
 
+use super::desk::pause;
 use super::error::{is_answer, of_connecting, unavailable};
+use super::limits::Limits;
 use super::names::{Paths, parent};
-use super::probe::Limits;
 use super::pulse::Pulse;
-use super::url::Settings;
+use super::trust::Trust;
+use super::url::{Login, Scheme, Settings};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -46,8 +49,9 @@ pub(super) struct Session {
     pub(super) timeout: Duration,
     clock: Arc<dyn Clock>,
     pulse: Mutex<Pulse>,
+    trust: Mutex<Trust>,
     /// Held by whoever writes the beat.
-    beating: tokio::sync::Mutex<()>,
+    pub(super) beating: Arc<tokio::sync::Mutex<()>>,
     beat: String,
     acls: Acls<'static>,
     /// Whether the server makes nodes that end by themselves once they are empty.
@@ -87,11 +91,18 @@ impl Session {
                 let silent = (asked / SILENT_PART).min(SILENT_MAX);
                 let mut connector =
                     Client::connector().with_session_timeout(asked).with_connection_timeout(silent).with_detached();
-                if let Some((user, password)) = &settings.login {
-                    connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+                if let Some(Login { user, password, scheme }) = &settings.login {
+                    connector = match scheme {
+                        Scheme::Digest => connector.with_auth("digest", format!("{user}:{password}").as_bytes()),
+                        Scheme::Sasl => connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone())),
+                    };
                 }
+                let connected = match &settings.tls {
+                    Some(tls) => connector.with_tls(tls.options.clone()),
+                    None => connector,
+                };
                 let sent = clock.now();
-                match connector.connect(&settings.servers()).await {
+                match connected.connect(&settings.servers()).await {
                     // A short session leaves little time to connect in. Each try takes as long as that.
                     Err(Refused::Timeout) => {}
                     answer => return answer.map(|client| (client, sent)),
@@ -102,6 +113,7 @@ impl Session {
             Ok(connected) => connected.map_err(of_connecting)?,
             Err(_) => return Err(unavailable("no server of the ensemble answers, or they have no quorum")),
         };
+        let trust = Trust::new(client.state_watcher());
         let given = client.session_timeout();
         if given != asked {
             return Err(other_timeout(asked, given));
@@ -115,7 +127,8 @@ impl Session {
             timeout: asked,
             pulse: Mutex::new(Pulse::new(sent, limits.tick)),
             clock,
-            beating: tokio::sync::Mutex::default(),
+            trust: Mutex::new(trust),
+            beating: Arc::default(),
             acls,
             containers,
             ended: AtomicBool::new(false),
@@ -158,10 +171,30 @@ impl Session {
         let sent = self.clock.now();
         let answer = timeout(ANSWER_MAX, begin()).await.unwrap_or(Err(Refused::Timeout));
         let is_write = kind == Kind::Write && answer.is_ok();
-        if answer.as_ref().err().is_none_or(is_answer) {
+        if answer.as_ref().err().is_none_or(is_answer) && self.doubt().is_none() {
             self.pulse().answered(sent, self.clock.now(), is_write);
         }
         answer
+    }
+
+    /// The connection of which is not known yet whether its server keeps to the session's timeout. Nothing counts then.
+    pub(super) fn doubt(&self) -> Option<u64> {
+        self.trust().doubt()
+    }
+
+    /// All servers keep to the session's timeout, up to this connection, and have this tick.
+    pub(super) fn settle(&self, connection: u64, tick: Duration) {
+        self.pulse().lengthen_tick(tick);
+        self.trust().settle(connection);
+    }
+
+    pub(super) fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a server takes at most to tell its leader of this session.
+    pub(super) fn tick(&self) -> Duration {
+        self.pulse().tick()
     }
 
     /// Keeps the session alive, and proves it: by a write of its own. Those who come while one is under way share the next.
@@ -169,17 +202,54 @@ impl Session {
         let came = self.clock.now();
         let turn = self.beating.lock().await;
         if self.pulse().written() < came {
-            match self.ask(Kind::Write, || self.client.set_data(&self.beat, b"", None)).await {
-                Err(Refused::NoNode) => {
-                    self.make(&self.beat, b"", CreateMode::Ephemeral).await?;
-                }
-                answer => {
-                    answer?;
-                }
-            }
+            self.write_beat().await?;
         }
         drop(turn);
         Ok(self.counted())
+    }
+
+    /// [`beat`](Self::beat), waited for no longer than this. What was sent goes on: its answer counts when it comes.
+    pub(super) async fn beat_within(self: &Arc<Self>, runtime: &Handle, patience: Duration) -> Answered<Moment> {
+        let came = self.clock.now();
+        let beaten = async {
+            let turn = self.beating.clone().lock_owned().await;
+            if self.pulse().written() >= came {
+                return Ok(());
+            }
+            let session = self.clone();
+            let written = runtime.spawn(async move {
+                let written = session.write_beat().await;
+                drop(turn);
+                written
+            });
+            written.await.unwrap_or(Err(Refused::ClientClosed))
+        };
+        timeout(patience, beaten).await.unwrap_or(Err(Refused::Timeout))?;
+        Ok(self.counted())
+    }
+
+    async fn write_beat(&self) -> Answered<()> {
+        match self.ask(Kind::Write, || self.client.set_data(&self.beat, b"", None)).await {
+            Err(Refused::NoNode) => self.make(&self.beat, b"", CreateMode::Ephemeral).await,
+            answer => answer.map(|_| ()),
+        }
+    }
+
+    /// Whether it surely lives until this moment: known already, by a write, or by one that is a tick younger than what it
+    /// proves.
+    pub(super) async fn prove(&self, until: Moment) -> Answered<bool> {
+        let proven = || self.counted() + self.timeout >= until;
+        if proven() {
+            return Ok(true);
+        }
+        self.ping().await;
+        self.beat().await?;
+        if proven() {
+            return Ok(true);
+        }
+        pause(self.tick()).await;
+        self.beat().await?;
+        Ok(proven())
     }
 
     /// Reads something, so that a later write proves that the session lived now.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use zookeeper_client::Error as Refused;
 
 use super::desk::Desk;
+use super::listings::Listings;
 use super::look::{Ahead, Fresh, Judged, ahead};
 use super::names::Node;
 use super::record::Record;
@@ -43,6 +44,16 @@ pub(super) enum Missing {
 impl Desk {
     /// How a claim stands, and whom it waits for. None if its node is not there.
     pub(super) async fn stand(&self, id: ClaimId, entry: &Entry) -> Answered<Option<(Standing, Ahead)>> {
+        self.stand_among(id, entry, None).await
+    }
+
+    /// [`stand`](Self::stand) for one of many: what was listed for the others is looked at first.
+    pub(super) async fn stand_among(
+        &self,
+        id: ClaimId,
+        entry: &Entry,
+        mut listings: Option<&Listings>,
+    ) -> Answered<Option<(Standing, Ahead)>> {
         let Some(mut placed) = entry.placed.clone() else { return Ok(None) };
         let (session, name) = (&entry.session, &entry.name);
         let standing = |number, state| Standing { number, ttl: entry.ttl, state };
@@ -54,8 +65,18 @@ impl Desk {
             return Ok(own.then(|| (standing(placed.number, Ok(grant)), Ahead::Nobody)));
         }
         for _ in 0..LOOKS_MAX {
-            let nodes = self.nodes(session, name, Fresh::No).await?;
-            let Some(index) = nodes.iter().position(|node| node.name == placed.node) else { return Ok(None) };
+            let (nodes, shared) = match listings.take() {
+                Some(listings) => (listings.of(self, session, name).await?, true),
+                None => (Arc::new(self.nodes(session, name, Fresh::No).await?), false),
+            };
+            let index = nodes.iter().position(|node| node.name == placed.node);
+            let Some(index) = index else {
+                if shared {
+                    // It may have come here since.
+                    continue;
+                }
+                return Ok(None);
+            };
             let (before, own) = (&nodes[..index], &nodes[index]);
             let judged = match self.judge(session, name, before, &entry.request, false).await? {
                 Judged::Within(outer, token) if outer.number != own.number => {

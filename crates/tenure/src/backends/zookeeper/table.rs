@@ -1,6 +1,6 @@
 //! The claims of this client.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(super) struct Placed {
     pub(super) node: String,
     pub(super) number: u64,
     pub(super) token: u64,
+    /// Of the node's data: whoever takes the claim over writes them.
+    pub(super) version: i32,
 }
 
 /// See [`Table::moving`].
@@ -59,9 +61,27 @@ impl Drop for Moving<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Mutex<HashMap<ClaimId, Entry>>,
+    /// Nodes of no claim that are being removed, with their sessions: no claim is given one of these. Locked after the entries.
+    condemned: Mutex<HashSet<(i64, String)>>,
+}
+
+impl Entry {
+    fn may_have(&self, session: i64, node: &str) -> bool {
+        self.session.id == session && self.placed.as_ref().is_none_or(|placed| placed.node == node)
+    }
+
+    /// It is at this node, and nobody need renew it before that moment.
+    pub(super) fn place(&mut self, placed: Placed, expires: Moment) {
+        self.placed = Some(placed);
+        self.expires = self.expires.max(expires);
+    }
 }
 
 impl Table {
+    fn condemned(&self) -> MutexGuard<'_, HashSet<(i64, String)>> {
+        self.condemned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn entries(&self) -> MutexGuard<'_, HashMap<ClaimId, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,6 +121,7 @@ impl Table {
 
     /// Removes all claims of a session.
     pub(super) fn remove_session(&self, session: i64) -> Vec<(ClaimId, Entry)> {
+        self.condemned().retain(|(of, _)| *of != session);
         self.entries().extract_if(|_, entry| entry.session.id == session).collect()
     }
 
@@ -109,6 +130,13 @@ impl Table {
         let entries = self.entries();
         let overdue = entries.iter().filter(|(_, entry)| entry.session.id == session && entry.expires <= now);
         overdue.map(|(id, entry)| (*id, entry.clone())).collect()
+    }
+
+    /// The claims of a session.
+    pub(super) fn of_session(&self, session: i64) -> Vec<(ClaimId, Entry)> {
+        let entries = self.entries();
+        let own = entries.iter().filter(|(_, entry)| entry.session.id == session);
+        own.map(|(id, entry)| (*id, entry.clone())).collect()
     }
 
     /// How many claims a session has.
@@ -125,8 +153,31 @@ impl Table {
 
     /// Whether a node of this session belongs to a claim, or may.
     pub(super) fn knows(&self, id: ClaimId, session: i64, node: &str) -> bool {
-        self.entries().get(&id).is_some_and(|entry| {
-            entry.session.id == session && entry.placed.as_ref().is_none_or(|placed| placed.node == node)
-        })
+        self.entries().get(&id).is_some_and(|entry| entry.may_have(session, node))
+    }
+
+    /// A node is about to be removed because it belongs to no claim. False if it does by now; else no claim is given it
+    /// from here on.
+    pub(super) fn condemn(&self, id: ClaimId, session: i64, node: &str) -> bool {
+        let entries = self.entries();
+        if entries.get(&id).is_some_and(|entry| entry.may_have(session, node)) {
+            return false;
+        }
+        self.condemned().insert((session, node.to_owned()));
+        true
+    }
+
+    /// A condemned node has gone.
+    pub(super) fn absolve(&self, session: i64, node: &str) {
+        self.condemned().remove(&(session, node.to_owned()));
+    }
+
+    /// Gives a claim a node that was found. False if that one is being removed, or the claim is not there any more.
+    pub(super) fn adopt(&self, id: ClaimId, session: i64, placed: &Placed, expires: Moment) -> bool {
+        let mut entries = self.entries();
+        if self.condemned().contains(&(session, placed.node.clone())) {
+            return false;
+        }
+        entries.get_mut(&id).map(|entry| entry.place(placed.clone(), expires)).is_some()
     }
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 
 use super::names::is_path;
+use super::tls::{Files, Tls};
 use crate::connect::redacted;
 use crate::error::{Error, ErrorKind, Result, Step};
 
 const PORT: u16 = 2181;
+const OPTIONS: &str = "auth, tick, tls, ca, cert, key";
 /// More than any ensemble has.
 const HOSTS_MAX: usize = 64;
 
@@ -20,10 +22,33 @@ pub(super) struct Settings {
     pub(super) hosts: Vec<(String, u16)>,
     /// The znode that has the names as children; empty for the root.
     pub(super) root: String,
-    /// User and password of the digest scheme.
-    pub(super) login: Option<(String, String)>,
+    pub(super) login: Option<Login>,
+    pub(super) tls: Option<Tls>,
     /// The servers' tickTime, where they do not tell.
     pub(super) tick: Option<Duration>,
+}
+
+/// Who the client is.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: String,
+    pub(super) scheme: Scheme,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:*** by {:?}", self.user, self.scheme)
+    }
+}
+
+/// How the client says who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// The servers believe it, and compare it with what nodes say.
+    Digest,
+    /// The servers know their users (DIGEST-MD5).
+    Sasl,
 }
 
 impl std::fmt::Debug for Settings {
@@ -48,7 +73,7 @@ impl Settings {
         let login = login.map(|login| parse_login(login).ok_or_else(|| invalid("has a user without a password")));
         let hosts = parse_hosts(hosts).map_err(|problem| invalid(&problem))?;
         let root = parse_root(chroot).map_err(|problem| invalid(&problem))?;
-        let mut tick = None;
+        let (mut tick, mut scheme, mut tls, mut files) = (None, None, false, Files::default());
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name {
@@ -59,17 +84,42 @@ impl Settings {
                         ))
                     })?);
                 }
-                _ => return Err(invalid(&format!("has the unknown option {name:?}: zookeeper: takes tick"))),
+                "auth" => {
+                    scheme = Some(match value {
+                        "digest" => Scheme::Digest,
+                        "sasl" => Scheme::Sasl,
+                        _ => return Err(invalid(&format!("has auth={value}: it is digest or sasl"))),
+                    });
+                }
+                "tls" if value == "true" => tls = true,
+                "tls" => return Err(invalid(&format!("has tls={value}: it is true, or left out"))),
+                "ca" => files.ca = decoded(value),
+                "cert" => files.cert = decoded(value),
+                "key" => files.key = decoded(value),
+                _ => return Err(invalid(&format!("has the unknown option {name:?}: there are {OPTIONS}"))),
             }
         }
-        Ok(Self { hosts, root, login: login.transpose()?, tick, shown: shown.clone() })
+        let tls = match tls {
+            true => Some(files.tls().map_err(|problem| invalid(&problem))?),
+            false if files.any() => return Err(invalid("has certificates but no TLS: add tls=true")),
+            false => None,
+        };
+        let login = match (login.transpose()?, scheme) {
+            (None, Some(_)) => return Err(invalid("says how to log in and not as whom: write USER:PASSWORD@")),
+            (None, None) => None,
+            (Some((user, password)), scheme) => {
+                Some(Login { user, password, scheme: scheme.unwrap_or(Scheme::Digest) })
+            }
+        };
+        Ok(Self { hosts, root, login, tls, tick, shown: shown.clone() })
     }
 
     /// The servers, as the client library wants them.
     pub(super) fn servers(&self) -> String {
+        let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
         let shown = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+            true => format!("{protocol}[{host}]:{port}"),
+            false => format!("{protocol}{host}:{port}"),
         };
         self.hosts.iter().map(shown).collect::<Vec<_>>().join(",")
     }
@@ -141,7 +191,11 @@ mod tests {
         let settings = Settings::parse("zookeeper://me:p%40s%3As@a:1,b,[::1]:3/app/lo%20cks/?tick=500ms").unwrap();
         assert_eq!(settings.servers(), "a:1,b:2181,[::1]:3");
         assert_eq!(settings.root, "/app/lo cks");
-        assert_eq!(settings.login, Some(("me".to_owned(), "p@s:s".to_owned())));
+        let login = |scheme| Some(Login { user: "me".to_owned(), password: "p@s:s".to_owned(), scheme });
+        assert_eq!(settings.login, login(Scheme::Digest));
+        assert!(!format!("{:?}", settings.login).contains("p@s"));
+        let sasl = Settings::parse("zookeeper://me:p%40s%3As@a/x?auth=sasl").unwrap();
+        assert_eq!(sasl.login, login(Scheme::Sasl));
         assert_eq!(settings.tick, Some(Duration::from_millis(500)));
         assert_eq!(settings.shown, "zookeeper://me:***@a:1,b,[::1]:3/app/lo%20cks/?tick=500ms");
         for url in ["zookeeper://h", "zookeeper://h/"] {
@@ -156,6 +210,12 @@ mod tests {
         for (url, problem) in [
             ("zookeeper://u:hidden@h/x?layout=plain", "unknown option \"layout\""),
             ("zookeeper://u:hidden@h/x?tick=2", "tick=2"),
+            ("zookeeper://u:hidden@h/x?auth=kerberos", "auth=kerberos"),
+            ("zookeeper://h/x?auth=sasl", "not as whom"),
+            ("zookeeper://u:hidden@h/x?tls=yes", "tls=yes"),
+            ("zookeeper://u:hidden@h/x?ca=/x", "no TLS"),
+            ("zookeeper://u:hidden@h/x?tls=true", "no authority"),
+            ("zookeeper://u:hidden@h/x?tls=true&ca=/no/such", "/no/such"),
             ("zookeeper://u:hidden@h/x?tick=0s", "tick=0s"),
             ("zookeeper://u:hidden@h:0/x", "port"),
             ("zookeeper://u:hidden@,h/x", "no host"),

@@ -53,7 +53,7 @@ impl Desk {
 
 fn shown(name: &Name, nodes: &[(Node, Arc<Known>)], desk: &Desk) -> NameView {
     let now = desk.wall();
-    let claims = nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits.max));
+    let claims = nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits().max));
     let mut view = NameView::of(name.clone(), &Queue::ordered(claims), now);
     for holder in &mut view.holders {
         if holder.owner.as_ref().is_some_and(is_made_up) {

@@ -1,0 +1,244 @@
+//! What happens in between: moments that no test could hit from outside are made here one step at a time, with real servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tenure_testkit::servers::shared;
+use zookeeper_client::CreateMode;
+
+use super::ZookeeperBackend;
+use super::append::claim;
+use super::desk::Desk;
+use super::keeper::Rounds;
+use super::listings::Listings;
+use super::look::Fresh;
+use super::moving::stem;
+use super::names::Node;
+use super::record::{Known, Record};
+use super::release::Meant;
+use super::renew::renew;
+use super::session::Session;
+use super::table::Entry;
+use crate::backend::{Claimed, RenewRequest, Renewed};
+use crate::clock::SystemClock;
+use crate::machine::{ClaimRequest, Shape, Standing};
+use crate::name::Name;
+use crate::owner::{ClaimId, Owner};
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn client(chroot: &str) -> Arc<Desk> {
+    let url = shared::zookeeper().url_below(chroot);
+    ZookeeperBackend::open(&url, Arc::new(SystemClock)).await.unwrap().desk
+}
+
+fn name() -> Name {
+    Name::new("x").unwrap()
+}
+
+/// A claim whose id may come again.
+fn request(ttl: Duration) -> ClaimRequest {
+    ClaimRequest {
+        id: ClaimId::random(),
+        owner: Owner::random(),
+        label: "".into(),
+        shape: Shape::Exclusive,
+        ttl,
+        queue: true,
+        block: 1,
+        strict: false,
+        inbox: "".into(),
+        within: Vec::new(),
+        reenter: None,
+        solo: false,
+        attempt: 1,
+        presumed: Duration::ZERO,
+    }
+}
+
+async fn stands(desk: &Arc<Desk>, request: &ClaimRequest) -> Standing {
+    match claim(desk.clone(), name(), request.clone()).await.unwrap().value {
+        Claimed::Stands(standing) => standing,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn renewed(desk: &Arc<Desk>, requests: &[&ClaimRequest]) -> Vec<Renewed> {
+    let batch = requests.iter().map(|wish| RenewRequest { name: name(), id: wish.id, ttl: wish.ttl }).collect();
+    renew(desk.clone(), batch).await.unwrap().value
+}
+
+async fn found(desk: &Arc<Desk>, id: ClaimId) -> Vec<(Node, Arc<Known>)> {
+    let session = desk.usual().await.unwrap();
+    desk.find(&session, &name(), id, Fresh::Yes).await.unwrap()
+}
+
+/// A node as a claim whose answer was lost would leave it.
+async fn orphan(desk: &Arc<Desk>, session: &Session, request: &ClaimRequest) -> String {
+    let parent = desk.paths.of(&name());
+    session.make_container(&parent).await.unwrap();
+    let record = Record::of(request, request.ttl);
+    let stem = stem(&record);
+    let options = session.options(CreateMode::EphemeralSequential);
+    let made = session.client.create(&format!("{parent}/{stem}"), &record.bytes(), &options).await.unwrap();
+    session.made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    format!("{stem}{}", made.1)
+}
+
+fn placed_at(desk: &Desk, id: ClaimId) -> String {
+    desk.table.get(id).and_then(|entry| entry.placed).unwrap().node
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_a_claim_came_for_meanwhile_is_not_swept() {
+    let (desk, wish) = (client("/swept").await, request(LONG));
+    let session = desk.session(LONG).await.unwrap();
+    let node = orphan(&desk, &session, &wish).await;
+    let mut rounds = Rounds::default();
+    let suspects = rounds.look_for_unknown(&desk, &session).await.unwrap();
+    rounds.remove_suspects(&desk, &session, suspects).await;
+    let unknown = rounds.look_for_unknown(&desk, &session).await.unwrap();
+    assert_eq!(unknown.len(), 1, "{unknown:?}");
+    stands(&desk, &wish).await;
+    assert_eq!(placed_at(&desk, wish.id), node, "it was found again");
+    rounds.remove_suspects(&desk, &session, unknown).await;
+    assert_eq!(found(&desk, wish.id).await.len(), 1);
+    assert!(matches!(&renewed(&desk, &[&wish]).await[..], [Renewed::Stands(_)]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_being_swept_is_no_claims_any_more() {
+    let (desk, wish) = (client("/condemned").await, request(LONG));
+    let session = desk.session(LONG).await.unwrap();
+    let node = orphan(&desk, &session, &wish).await;
+    assert!(desk.table.condemn(wish.id, session.id, &node));
+    assert!(stands(&desk, &wish).await.state.is_ok());
+    assert_ne!(placed_at(&desk, wish.id), node);
+    assert_eq!(found(&desk, wish.id).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_was_entered_in_a_session_that_had_ended_is_not_stuck_there() {
+    let (desk, wish, other) = (client("/stuck").await, request(LONG), request(LONG));
+    let over = desk.session(LONG).await.unwrap();
+    stands(&desk, &other).await;
+    over.end();
+    let entry = Entry { request: Arc::new(wish.clone()), placed: None, ..desk.table.get(other.id).unwrap() };
+    desk.table.enter(wish.id, || Entry { gate: Arc::default(), ..entry });
+    stands(&desk, &wish).await;
+    assert_ne!(desk.table.get(wish.id).unwrap().session.id, over.id);
+    assert_eq!(renewed(&desk, &[&other]).await, [Renewed::Gone]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_placed_in_a_session_that_has_ended_is_gone() {
+    let (desk, wish) = (client("/over").await, request(LONG));
+    stands(&desk, &wish).await;
+    desk.table.get(wish.id).unwrap().session.end();
+    assert_eq!(renewed(&desk, &[&wish]).await, [Renewed::Gone]);
+    assert!(desk.table.get(wish.id).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_slow_keeps_no_other_waiting() {
+    let (desk, quick, slow) = (client("/slow").await, request(Duration::from_secs(2)), request(LONG));
+    stands(&desk, &quick).await;
+    stands(&desk, &slow).await;
+    let session = desk.session(LONG).await.unwrap();
+    // A write of it that is never answered.
+    let turn = session.beating.lock().await;
+    let answers = renewed(&desk, &[&slow, &quick]).await;
+    assert!(matches!(&answers[..], [Renewed::Unknown(_), Renewed::Stands(_)]), "{answers:?}");
+    drop(turn);
+    assert!(matches!(&renewed(&desk, &[&slow]).await[..], [Renewed::Stands(_)]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_counts_while_it_is_not_known_what_timeout_a_connection_has() {
+    let desk = client("/doubt").await;
+    let session = desk.session(LONG).await.unwrap();
+    session.trust().reconnect();
+    let (connection, counted) = (session.doubt().unwrap(), session.counted());
+    let until = desk.clock.now() + LONG;
+    assert!(!session.prove(until).await.unwrap(), "although it was written to");
+    assert_eq!(session.counted(), counted);
+    session.settle(connection, session.tick());
+    assert!(session.prove(until).await.unwrap() && session.counted() > counted);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_fetched_does_not_undo_that_another_attempt_has_it() {
+    let (one, two) = (client("/undone").await, client("/undone").await);
+    let wish = request(LONG);
+    stands(&one, &wish).await;
+    let (node, known) = found(&two, wish.id).await.remove(0);
+    let later = stands(&one, &ClaimRequest { attempt: 2, ..wish.clone() }).await;
+    let session = two.session(LONG).await.unwrap();
+    let mut record = Record::of(&wish, LONG);
+    (record.number, record.token) = (Some(known.number()), Some(known.token()));
+    let trusted = two.trusted_elsewhere(&session, LONG);
+    let moved = two.transfer(&session, &name(), (&node, known.version), record, trusted).await.unwrap();
+    assert!(moved.is_none(), "{moved:?}");
+    let (_, known) = found(&two, wish.id).await.remove(0);
+    assert_eq!(known.number(), later.number);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_goes_only_where_it_lives_as_long_as_it_was_trusted() {
+    let desk = client("/trusted").await;
+    let (short, long) = (Duration::from_millis(2000), Duration::from_millis(2100));
+    let next = desk.session(long).await.unwrap();
+    let old = next.counted();
+    while desk.clock.now() < old + Duration::from_millis(1200) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(next.counted(), old, "nothing was written");
+    let wish = request(short);
+    let before = stands(&desk, &wish).await;
+    let (node, known) = found(&desk, wish.id).await.remove(0);
+    let mut record = Record::of(&wish, long);
+    (record.number, record.token) = (Some(known.number()), Some(known.token()));
+    // Longer than anything can be known to live.
+    let trusted = desk.clock.now() + long * 3;
+    let refused = desk.transfer(&next, &name(), (&node, known.version), record, trusted).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(placed_at(&desk, wish.id), node.name);
+    let trusted = desk.clock.now() - next.tick() + long;
+    assert!(next.prove(trusted).await.unwrap() && next.counted() + long >= trusted);
+    let longer = renewed(&desk, &[&ClaimRequest { ttl: long, ..wish.clone() }]).await.remove(0);
+    let Renewed::Stands(after) = longer else { panic!("{longer:?}") };
+    assert_eq!((after.number, after.ttl), (before.number, long));
+    assert_eq!(desk.table.get(wish.id).unwrap().session.id, next.id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_means_a_claim_wherever_it_goes() {
+    let (one, two) = (client("/meant").await, client("/meant").await);
+    let wish = request(LONG);
+    stands(&one, &wish).await;
+    let (node, known) = found(&one, wish.id).await.remove(0);
+    let meant = Meant::of(&node, &known);
+    renewed(&two, &[&wish]).await;
+    let (moved, known) = found(&one, wish.id).await.remove(0);
+    assert_ne!(moved.name, node.name);
+    assert_eq!(Meant::of(&moved, &known), meant);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_is_listed_once_for_all_its_claims() {
+    let desk = client("/listed").await;
+    let wishes: Vec<ClaimRequest> = (0..20).map(|_| request(LONG)).collect();
+    for wish in &wishes {
+        stands(&desk, wish).await;
+    }
+    let (session, listings) = (desk.session(LONG).await.unwrap(), Listings::default());
+    let (name, looks) = (name(), &listings);
+    let listed = join_all(wishes.iter().map(|_| looks.of(&desk, &session, &name))).await;
+    let first = listed[0].clone().unwrap();
+    assert_eq!(first.len(), 20);
+    assert!(listed.into_iter().all(|listed| Arc::ptr_eq(&listed.unwrap(), &first)));
+    let answers = renewed(&desk, &wishes.iter().collect::<Vec<_>>()).await;
+    let holds = |renewed: &Renewed| matches!(renewed, Renewed::Stands(Standing { state: Ok(_), .. }));
+    assert_eq!(answers.iter().filter(|renewed| holds(renewed)).count(), 1, "{answers:?}");
+}
