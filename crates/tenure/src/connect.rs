@@ -202,6 +202,8 @@ fn without_odd_ports(rest: &str) -> String {
 
 fn without_secret(option: &str) -> String {
     match option.split_once('=') {
+        // How one logs in, not with what.
+        Some(("auth", "digest" | "sasl")) => option.to_owned(),
         Some((key, value)) if is_secret(key) || value.contains('@') || value.contains("%40") => format!("{key}=***"),
         _ => option.to_owned(),
     }
@@ -238,6 +240,8 @@ mod tests {
             ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Asecret%40h2%2Fdb&x=y", "postgres://h/db?listen=***&x=y"),
             ("postgres://u:secret@h/db?listen=postgres://u:secret@h2/db", "postgres://u:***@h/db?listen=***"),
             ("postgres://h/db?listen=h2:5432", "postgres://h/db?listen=h2:5432"),
+            ("zookeeper://u:p@h/x?auth=sasl", "zookeeper://u:***@h/x?auth=sasl"),
+            ("redis://h?auth=hidden", "redis://h?auth=***"),
             ("redis://user@host", "redis://user@host"),
             ("redlock://u:secret@h1:1,h2:2/0?layout=plain", "redlock://u:***@h1:1,h2:2/0?layout=plain"),
             ("redlocks://:se,cret@h1,h2,h3", "redlocks://:***@h1,h2,h3"),
