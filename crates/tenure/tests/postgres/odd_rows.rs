@@ -39,7 +39,7 @@ async fn a_row_that_is_damaged_costs_its_own_name_and_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_nobody_can_read_is_named_and_left_out_of_lists() {
     let server = Postgres::start();
-    let a = connect(server.url()).await;
+    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
     let _held = a.lock("good").ttl(LONG).acquire().await.unwrap();
     let _parts = a.lock("parts").ttl(LONG).acquire().await.unwrap();
     server.psql("INSERT INTO tenure.names (name, queue, last) VALUES ('bad', '{\"from\": \"the future\"}', 1), (E'\\x01', '{}', 1)");
@@ -49,7 +49,7 @@ async fn a_row_that_nobody_can_read_is_named_and_left_out_of_lists() {
     for which in ["bad", "parts"] {
         let error = a.inspect(which).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Store && error.to_string().contains(which), "{error}");
-        let error = a.lock(which).ttl(LONG).try_acquire().await.unwrap_err();
+        let error = b.lock(which).ttl(LONG).try_acquire().await.unwrap_err();
         assert!(error.kind() == ErrorKind::Store && error.to_string().contains(which), "{error}");
     }
 }

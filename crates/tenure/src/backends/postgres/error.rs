@@ -19,6 +19,12 @@ pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT))
 }
 
+/// Whether a table was changed since the statement was prepared: it ran nothing.
+pub(super) fn is_stale_statement(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+        && error.as_db_error().is_some_and(|told| told.routine() == Some("RevalidateCachedQuery"))
+}
+
 /// Whether a server said it, and not the way to it.
 pub(super) fn is_answer(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some() || takes_no_writes(error)

@@ -15,7 +15,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{is_answer, is_lost_statement, no_answer, of_connecting, of_statement, unavailable};
+use super::error::{
+    is_answer, is_lost_statement, is_stale_statement, no_answer, of_connecting, of_statement, unavailable,
+};
 use super::preparing::{OFF, ON, Preparing, UNDECIDED};
 use super::url::{Settings, Target};
 use crate::error::Result;
@@ -136,10 +138,7 @@ impl Link {
         self.prepare(sql, &types).await?;
         match self.within(self.once(sql, params)).await? {
             // It ran nothing.
-            Err(error) if is_lost_statement(&error) => {
-                self.lost_statement();
-                self.within(self.once(sql, params)).await
-            }
+            Err(error) if self.unprepared(&error) => self.within(self.once(sql, params)).await,
             answer => Ok(answer),
         }
     }
@@ -159,19 +158,25 @@ impl Link {
                 prepared.insert(sql.to_owned(), statement);
                 Ok(())
             }
-            Err(error) if is_lost_statement(&error) => {
-                self.lost_statement();
-                Ok(())
-            }
+            Err(error) if self.unprepared(&error) => Ok(()),
             // Nothing of it was run.
             Err(error) => Err(of_connecting(error)),
         }
     }
 
-    /// A pooler has mixed up what was prepared.
-    pub(super) fn lost_statement(&self) {
-        self.prepares.store(OFF, Ordering::Relaxed);
-        self.preparing.lost(self.host);
+    /// Whether it failed because of what was prepared, which is forgotten then: a pooler has mixed it up, or a table has changed since. It ran
+    /// nothing, and may be tried again.
+    pub(super) fn unprepared(&self, error: &tokio_postgres::Error) -> bool {
+        let lost = is_lost_statement(error);
+        if lost {
+            self.prepares.store(OFF, Ordering::Relaxed);
+            self.preparing.lost(self.host);
+        }
+        let is_it = lost || is_stale_statement(error);
+        if is_it {
+            self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        is_it
     }
 
     fn known(&self, sql: &str) -> Option<Statement> {

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::desk::{Desk, TRIES_MAX};
-use super::error::{is_collision, is_full, is_lost_statement, of_statement, unavailable};
+use super::error::{is_collision, is_full, of_statement, unavailable};
 use super::link::{Answer, Link, Param};
 use super::news::{News, key_of};
 use super::rows::{Columns, cell, queue_of, unsigned};
@@ -207,11 +207,7 @@ impl Desk {
 /// with it, nobody knows.
 fn answered(link: &Link, answer: Answer) -> Tried<Vec<Row>> {
     answer.map_err(|error| {
-        let lost = is_lost_statement(&error);
-        if lost {
-            link.lost_statement();
-        }
-        let collides = lost || is_collision(&error);
+        let collides = link.unprepared(&error) || is_collision(&error);
         let error = of_statement(error);
         if collides { Failed::Collision(error) } else { Failed::For(error) }
     })

@@ -33,7 +33,7 @@ enum Piece {
 ///
 /// Cancel safe: it goes on where it begins anew.
 pub(super) async fn keep(desk: Weak<Desk>, worked: Arc<Notify>) {
-    let mut after: Option<String> = None;
+    let (mut after, mut whole) = (None, false);
     loop {
         while timeout(LOOK_UP, worked.notified()).await.is_err() {
             if desk.strong_count() == 0 {
@@ -51,7 +51,11 @@ pub(super) async fn keep(desk: Weak<Desk>, worked: Arc<Notify>) {
                 }
                 Ok(Piece::End) => {
                     after = Some(String::new());
-                    break;
+                    // What was before the place where it began.
+                    if std::mem::replace(&mut whole, true) {
+                        break;
+                    }
+                    PAUSE
                 }
                 Err(error) => {
                     tracing::debug!(%error, "not swept");
