@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 
+use super::errand::Errand;
 use super::error::unavailable;
 use super::lanes::{Kind, Lane, Outcomes, State, Task};
 use super::link::Link;
@@ -86,16 +87,26 @@ impl Desk {
         let kind = ops.first().map_or(Kind::Other, |(_, op)| Kind::of(op));
         let mut state = self.state();
         let (refused, nothing) = (state.is_full(), ops.is_empty());
+        let mut errand = None;
         if !refused && !nothing {
             if fresh {
                 // An earlier call may hang.
                 state.idle.clear();
             }
-            let lane = state.push(Task { kind, ops, reply }, fresh);
-            self.start(&mut state, lane);
+            let task = Task { kind, ops, reply };
+            let own = if fresh { None } else { state.hire_caller(&task) };
+            if let Some(link) = own {
+                errand = Some(Errand::new(self, link, task));
+            } else {
+                let lane = state.push(task, fresh);
+                self.start(&mut state, lane);
+            }
         }
         drop(state);
         async move {
+            if let Some(errand) = errand {
+                errand.run().await;
+            }
             if refused {
                 return Err(unavailable("too much is waiting for PostgreSQL already"));
             }

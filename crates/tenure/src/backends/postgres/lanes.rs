@@ -137,6 +137,20 @@ impl State {
         Lane::Work
     }
 
+    /// A connection for a task that its caller may do himself, counted as a worker: nothing else goes on that it could share a statement
+    /// with, or have to wait for.
+    pub(super) fn hire_caller(&mut self, task: &Task) -> Option<Link> {
+        let is_plain = matches!(task.kind, Kind::Claim | Kind::Release);
+        let name = task.only_name().filter(|_| is_plain)?;
+        let is_quiet = self.working[Lane::Work as usize] == 0 && self.releases.is_empty() && self.others.is_empty();
+        if !is_quiet || self.alone.contains_key(name) || self.contended.contains(name) {
+            return None;
+        }
+        let link = self.idle.pop().filter(|link| !link.is_closed())?;
+        self.working[Lane::Work as usize] += 1;
+        Some(link)
+    }
+
     /// A name that may have to be waited for. What is asked of it comes after what is there.
     pub(super) fn push_alone(&mut self, name: &Name, tasks: impl IntoIterator<Item = Task>) {
         if !self.alone.contains_key(name) {

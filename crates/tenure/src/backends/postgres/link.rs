@@ -29,6 +29,9 @@ const NEXT_HOST_AFTER: Duration = Duration::from_millis(250);
 /// How long one statement may take. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
+/// All statements find rows by their names, however many: planned anew each time, that takes longer than to run them.
+const PLAN_ONCE: &str = "SET plan_cache_mode = force_generic_plan";
+
 /// What a connection that listens is told.
 pub(super) type Ear = Arc<dyn Fn(Notification) + Send + Sync>;
 /// What PostgreSQL answers, with its own error for those who look into it.
@@ -42,6 +45,8 @@ pub(super) struct Link {
     host: usize,
     /// Whether it prepares: settled when it first might, and never again once it has lost a statement.
     prepares: AtomicU8,
+    /// Whether the server was asked to plan what is prepared once only.
+    planned: AtomicBool,
     /// Rung when the connection has ended.
     ended: Arc<Notify>,
     /// Whether nobody knows what it is in the middle of.
@@ -77,6 +82,7 @@ impl Link {
             preparing: preparing.clone(),
             host,
             prepares: AtomicU8::new(UNDECIDED),
+            planned: AtomicBool::new(false),
             ended,
             unusable: AtomicBool::new(false),
         })
@@ -151,6 +157,10 @@ impl Link {
     pub(super) async fn prepare(&self, sql: &str, types: &[Type]) -> Result<()> {
         if !self.prepares() || self.known(sql).is_some() {
             return Ok(());
+        }
+        if !self.planned.swap(true, Ordering::Relaxed) {
+            // Refused, it only takes longer.
+            drop(self.execute(PLAN_ONCE).await);
         }
         match self.within(self.client.prepare_typed(sql, types)).await? {
             Ok(statement) => {

@@ -18,6 +18,7 @@
 
 mod desk;
 mod doctor;
+mod errand;
 mod error;
 mod inbox;
 mod lanes;

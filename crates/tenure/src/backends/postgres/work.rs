@@ -57,7 +57,7 @@ impl Desk {
     }
 
     /// What is left of a batch goes name by name, by workers who have time to wait. The first of them gets this one's connection.
-    fn leave_alone(self: &Arc<Self>, left: Sheet, link: &mut Option<Link>) {
+    pub(super) fn leave_alone(self: &Arc<Self>, left: Sheet, link: &mut Option<Link>) {
         let (tasks, partly) = left.into_left();
         for rest in partly {
             self.runtime.spawn(rest);
@@ -73,7 +73,11 @@ impl Desk {
     }
 
     /// Answers what can be answered without waiting for a row that somebody else has locked, and gives back the rest.
-    async fn answer(&self, lane: Lane, link: &Link, tasks: Vec<Task>) -> Option<Sheet> {
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown, and the connection of no use.
+    pub(super) async fn answer(&self, lane: Lane, link: &Link, tasks: Vec<Task>) -> Option<Sheet> {
         let mut sheet = Sheet::of(tasks);
         if lane == Lane::Alone {
             let all: Vec<usize> = sheet.left();
