@@ -144,3 +144,23 @@ async fn a_row_that_is_locked_is_neither_gone_nor_busy() {
     assert!(matches!(soon("an answer", renewed).await.unwrap().unwrap().value[..], [Renewed::Stands(_)]));
     assert_eq!(soon("an answer", released).await.unwrap().unwrap(), Released::Yes);
 }
+
+#[tokio::test]
+async fn what_is_answered_together_is_done_once() {
+    let server = Arc::new(Postgres::start());
+    let backend = open(&server).await;
+    let names: Vec<_> = (0..20).map(|at| name(&format!("n{at}"))).collect();
+    for turn in 0..5 {
+        let claims: Vec<_> = (0..20).map(|at| request(turn * 20 + at)).collect();
+        let ids: Vec<_> = claims.iter().map(|claim| claim.id).collect();
+        let asked: Vec<_> = names.iter().zip(claims).map(|(name, claim)| backend.claim(name, claim)).collect();
+        for claimed in futures_util::future::join_all(asked).await {
+            assert!(is_granted(&claimed.unwrap().value), "turn {turn}");
+        }
+        let asked: Vec<_> = names.iter().zip(&ids).map(|(name, id)| backend.release(name, *id, None)).collect();
+        for released in futures_util::future::join_all(asked).await {
+            assert_eq!(released.unwrap(), Released::Yes);
+        }
+    }
+    assert_eq!(server.psql("SELECT count(*) FROM tenure.names WHERE id IS NOT NULL OR queue IS NOT NULL"), "0");
+}

@@ -65,9 +65,10 @@ impl Sheet {
         }
     }
 
-    /// The operations of which nothing is known.
+    /// The operations of which nothing is known. What was answered is done, and not to be done again.
     pub(super) fn left(&self) -> Vec<usize> {
-        (0..self.outcomes.len()).filter(|index| self.outcomes[*index].is_none()).collect()
+        let unanswered = self.askers.iter().filter(|asker| asker.reply.is_some());
+        unanswered.flat_map(|asker| asker.ops.clone()).filter(|index| self.outcomes[*index].is_none()).collect()
     }
 
     /// Answers those for whom everything is known, so that nobody waits for what another one asked.
