@@ -81,7 +81,7 @@ impl Desk {
         let mut sheet = Sheet::of(tasks);
         if lane == Lane::Alone {
             let all: Vec<usize> = sheet.left();
-            self.by_rule(link, &mut sheet, &all, Wait::Long).await;
+            Box::pin(self.by_rule(link, &mut sheet, &all, Wait::Long)).await;
             sheet.reply();
             return None;
         }
@@ -96,7 +96,7 @@ impl Desk {
         let names: HashSet<&Name> = left.iter().map(|index| &sheet.op(*index).0).collect();
         if names.len() > 1 {
             for some in left.chunks(BATCH_MAX) {
-                self.by_rule(link, &mut sheet, some, Wait::Not).await;
+                Box::pin(self.by_rule(link, &mut sheet, some, Wait::Not)).await;
                 sheet.reply();
             }
         }
@@ -106,7 +106,7 @@ impl Desk {
         }
         // It was asked before, and whoever deals with it alone may hang. Several are not to wait for one of them.
         if left.len() == 1 && sheet.ops().len() == 1 {
-            self.by_rule(link, &mut sheet, &left, Wait::Briefly).await;
+            Box::pin(self.by_rule(link, &mut sheet, &left, Wait::Briefly)).await;
         }
         sheet.fail(&still_locked());
         sheet.reply();
@@ -124,7 +124,7 @@ impl Desk {
         }
     }
 
-    /// By the rule: in one transaction, or, should the store refuse one of them, each in its own. What was locked is left.
+    /// By the rule (on the heap, as the plain case has no need of it): in one transaction, or, should the store refuse one of them, each in its own. What was locked is left.
     async fn by_rule(&self, link: &Link, sheet: &mut Sheet, which: &[usize], wait: Wait) {
         let ops: Vec<(Name, Op)> = which.iter().map(|index| sheet.op(*index).clone()).collect();
         let ops: Vec<&(Name, Op)> = ops.iter().collect();
