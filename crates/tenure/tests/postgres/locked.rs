@@ -72,8 +72,8 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     let mut keeper = Keeper::of(&server, "SELECT FROM tenure.names WHERE name LIKE 'x%' FOR UPDATE").await;
     let mut held_up = Vec::new();
     let mut free = Vec::new();
-    for at in 0..8 {
-        held_up.push(tokio::spawn(backend.claim(&stuck[at], request(100 + at as u64))));
+    for (at, stuck) in stuck.iter().enumerate() {
+        held_up.push(tokio::spawn(backend.claim(stuck, request(100 + at as u64))));
         free.push(backend.claim(&name(&format!("new{at}")), request(200 + at as u64)));
     }
     free.push(backend.claim(&held[0], request(300)));

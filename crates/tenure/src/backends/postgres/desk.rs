@@ -96,7 +96,7 @@ impl Desk {
             let task = Task { kind, ops, reply };
             let own = if fresh { None } else { state.hire_caller(&task) };
             if let Some(link) = own {
-                errand = Some(Errand::new(self, link, task));
+                errand = Some(Box::pin(Errand::new(self, link, task).run()));
             } else {
                 let lane = state.push(task, fresh);
                 self.start(&mut state, lane);
@@ -105,7 +105,7 @@ impl Desk {
         drop(state);
         async move {
             if let Some(errand) = errand {
-                errand.run().await;
+                errand.await;
             }
             if refused {
                 return Err(unavailable("too much is waiting for PostgreSQL already"));
