@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::{Backend as _, ClaimRequest, Claimed, Shape, Standing};
+use tenure::ErrorKind;
+use tenure::backend::{Backend as _, Claimed, Standing};
 use tenure::backends::postgres::PostgresBackend;
 use tenure::clock::SystemClock;
-use tenure::{ClaimId, ErrorKind, Name, Owner};
 use tenure_testkit::servers::{Postgres, shared};
 
-use crate::support::{LONG, connect, contend, soon, until, until_waiting, waiting};
+use crate::support::{LONG, connect, contend, name, request, soon, until, until_waiting, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_told_by_the_release() {
@@ -150,31 +150,6 @@ async fn a_claim_whose_caller_has_left_does_not_come_after_its_release() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_damaged_costs_its_own_name_and_no_other() {
-    let server = Postgres::start();
-    let (a, b) = (connect(server.url()).await, connect(server.url()).await);
-    let held = a.lock("good").ttl(LONG).acquire().await.unwrap();
-    drop(b.lock("bad").ttl(LONG).acquire().await.unwrap().release().await);
-    server.psql("UPDATE tenure.names SET queue = 'garbage' WHERE name = 'bad'");
-    let mut tasks = Vec::new();
-    for number in 0..40 {
-        let which = if number % 4 == 0 { "bad".to_owned() } else { format!("free{number}") };
-        let lock = b.lock(&which).ttl(LONG).strict_fifo();
-        tasks.push(tokio::spawn(async move { (which, lock.acquire_within(Duration::from_secs(20)).await) }));
-    }
-    let next = waiting(&b, "good");
-    until("it waits", async || a.inspect("good").await.unwrap().waiters.len() == 1).await;
-    for task in tasks {
-        match soon("an answer", task).await.unwrap() {
-            (which, Err(error)) => assert!(which == "bad" && error.to_string().contains("damaged"), "{which}: {error}"),
-            (which, Ok(_)) => assert_ne!(which, "bad"),
-        }
-    }
-    held.release().await.unwrap();
-    soon("the waiter's turn", next).await.unwrap().unwrap().release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_that_somebody_changes_or_drops_are_an_error_and_not_the_end() {
     let server = Postgres::start();
     let a = connect(server.url()).await;
@@ -220,27 +195,4 @@ async fn a_clock_that_steps_back_keeps_what_is_held() {
     let token = held.token();
     held.release().await.unwrap();
     assert!(b.lock("x").ttl(LONG).acquire().await.unwrap().token() > token);
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn request(id: u64) -> ClaimRequest {
-    ClaimRequest {
-        id: ClaimId(id + 1),
-        owner: Owner::random(),
-        label: "a test".into(),
-        shape: Shape::Exclusive,
-        ttl: LONG,
-        queue: true,
-        block: 1,
-        strict: false,
-        inbox: "".into(),
-        within: Vec::new(),
-        reenter: None,
-        solo: false,
-        attempt: 0,
-        presumed: Duration::ZERO,
-    }
 }

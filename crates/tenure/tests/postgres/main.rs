@@ -4,6 +4,8 @@
 
 mod faults;
 mod listening;
+mod locked;
+mod odd_rows;
 mod pooler;
 mod standby;
 mod support;

@@ -2,7 +2,7 @@
 
 use tenure_testkit::servers::{PgBouncer, Postgres};
 
-use crate::support::{LONG, connect, contend, ears, findings, soon, until_waiting, waiting};
+use crate::support::{LONG, connect, contend, ears, findings, soon, until, until_waiting, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_behind_a_pooler_look_and_keep_their_order() {
@@ -75,4 +75,49 @@ async fn many_clients_share_few_connections_of_a_pooler() {
         clients.push(connect(pooler.url()).await);
     }
     contend(&clients, 5).await;
+}
+
+/// A way to a server that can be closed to those who come, and not to those who are there.
+async fn door(to: u16) -> (u16, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let open = tokio::spawn(async move {
+        while let Ok((mut inside, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut outside = tokio::net::TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+                drop(tokio::io::copy_bidirectional(&mut inside, &mut outside).await);
+            });
+        }
+    });
+    (port, open)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_is_direct_says_nothing_of_one_that_is_a_pooler() {
+    let server = Postgres::builder().config("log_min_duration_statement", "0").start();
+    let pooler = PgBouncer::before(&server, 1);
+    let (port, open) = door(server.port()).await;
+    let direct = format!("127.0.0.1:{}", pooler.port());
+    let a = connect(pooler.url().replace(&direct, &format!("127.0.0.1:{port},{direct}"))).await;
+    let prepared = |log: &str| log.lines().any(|line| line.contains("execute s") && line.contains("WITH "));
+    let pair = async || a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    pair().await;
+    until("it prepares", async || prepared(&server.log())).await;
+    // The one that listens stays where it is; those that work come back through the pooler.
+    open.abort();
+    until("the door is closed", async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err()).await;
+    server.psql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tenure' \
+         AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')",
+    );
+    let before = server.log().len();
+    for _ in 0..3 {
+        soon("a turn", async { until("a pair", async || a.lock("x").ttl(LONG).try_acquire().await.is_ok()).await })
+            .await;
+        pair().await;
+    }
+    assert_eq!(ears(&server), 1, "it listens all the same");
+    let log = server.log();
+    let since = &log[before..];
+    assert!(since.contains("execute <unnamed>") && !prepared(since), "{since}");
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure::{Guard, Tenure};
+use tenure::backend::{ClaimRequest, Shape};
+use tenure::{ClaimId, Guard, Name, Owner, Tenure};
 use tenure_testkit::servers::Postgres;
 
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -73,5 +74,30 @@ pub(crate) async fn contend(clients: &[Tenure], turns: usize) {
     }
     for task in tasks {
         task.await.unwrap();
+    }
+}
+
+/// A name.
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// A claim that waits.
+pub(crate) fn request(id: u64) -> ClaimRequest {
+    ClaimRequest {
+        id: ClaimId(id + 1),
+        owner: Owner::random(),
+        label: "a test".into(),
+        shape: Shape::Exclusive,
+        ttl: LONG,
+        queue: true,
+        block: 1,
+        strict: false,
+        inbox: "".into(),
+        within: Vec::new(),
+        reenter: None,
+        solo: false,
+        attempt: 0,
+        presumed: Duration::ZERO,
     }
 }

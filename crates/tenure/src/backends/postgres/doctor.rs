@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::desk::{Desk, Look};
+use super::desk::Desk;
+use super::look::Look;
 use super::rows::cell;
 use crate::clock::Clock;
 use crate::doctor::Checkup;
@@ -167,7 +168,7 @@ async fn connections(look: &mut Look, settings: &Settings, checkup: &mut Checkup
     if most > 0 && used * 10 >= most * 8 {
         checkup.problem(
             format!("{used} of {most} connections are in use"),
-            "a client that finds none cannot take, renew or release a lock; each client of tenure keeps one and opens up to eight",
+            "a client that finds none cannot take, renew or release a lock; each client of tenure keeps one and opens up to twelve",
             "raise max_connections, or put a pooler between (with ?listen= for a direct one)",
         );
     }

@@ -9,9 +9,20 @@ pub(super) fn is_collision(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
+/// Whether the statement was undone because somebody else had something locked for long.
+pub(super) fn is_held_up(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
 /// Whether a pooler between us and the server mixed up prepared statements: it ran none of this.
 pub(super) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT))
+}
+
+/// Whether a table was changed since the statement was prepared: it ran nothing.
+pub(super) fn is_stale_statement(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+        && error.as_db_error().is_some_and(|told| told.routine() == Some("RevalidateCachedQuery"))
 }
 
 /// Whether a server said it, and not the way to it.

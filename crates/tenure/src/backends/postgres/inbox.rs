@@ -149,6 +149,9 @@ impl Keeper {
             if let Some(open) = link.take() {
                 pause = PAUSE.0;
                 self.until_ended(&open).await;
+                if self.desk.settings.listen.is_none() {
+                    self.desk.preparing.doubt(open.host());
+                }
                 self.shared.hears.store(false, Ordering::Release);
             } else {
                 self.look_for(deaf_for).await;
@@ -192,20 +195,20 @@ impl Keeper {
             // Shared: should the server not have noticed the end of the last one, that one has it too.
             link.query("SELECT pg_advisory_lock_shared($1)", &[(&key_of(channel), Type::INT8)]).await?;
             if desk.settings.listen.is_none() {
-                desk.preparing.turn_on();
+                desk.preparing.proved(link.host());
             }
             shared.deaf.store(false, Ordering::Release);
             shared.hears.store(true, Ordering::Release);
             return Ok(Some(link));
         }
         if desk.settings.listen.is_none() {
-            desk.preparing.turn_off();
+            desk.preparing.refuted(link.host());
         }
         shared.deaf.store(true, Ordering::Release);
         Ok(None)
     }
 
-    async fn hears(&self, link: &Link, own: i32, other: &mut super::desk::Look) -> Result<bool> {
+    async fn hears(&self, link: &Link, own: i32, other: &mut super::look::Look) -> Result<bool> {
         let (channel, shared) = (&*self.channel, &self.shared);
         link.execute(&format!("LISTEN \"{channel}\"")).await?;
         let nonce = rand::random::<u64>() | 1;
@@ -266,7 +269,14 @@ impl Keeper {
         for some in waiting.chunks(LOOK_AT_MAX) {
             let names: Vec<&str> = some.iter().map(|(_, name)| name.as_str()).collect();
             for row in look.query(&self.desk.statements.look, &[(&names, Type::TEXT_ARRAY)]).await? {
-                let queue = queue_of(&row)?;
+                let queue = match queue_of(&row) {
+                    Ok(queue) => queue,
+                    // Whoever waits for this name is told when it renews; the others are looked at all the same.
+                    Err(error) => {
+                        tracing::warn!(%error, "passed over");
+                        continue;
+                    }
+                };
                 let granted = queue.holders().filter(|claim| some.iter().any(|(id, _)| *id == claim.id));
                 for (claim, grant) in granted.filter_map(|claim| Some((claim, claim.grant?))) {
                     self.shared.waiting().remove(&claim.id);

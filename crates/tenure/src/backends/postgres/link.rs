@@ -15,7 +15,10 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{is_answer, is_lost_statement, no_answer, of_connecting, of_statement, unavailable};
+use super::error::{
+    is_answer, is_lost_statement, is_stale_statement, no_answer, of_connecting, of_statement, unavailable,
+};
+use super::preparing::{OFF, ON, Preparing, UNDECIDED};
 use super::url::{Settings, Target};
 use crate::error::Result;
 
@@ -26,48 +29,28 @@ const NEXT_HOST_AFTER: Duration = Duration::from_millis(250);
 /// How long one statement may take. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
+/// All statements find rows by their names, however many: planned anew each time, that takes longer than to run them.
+const PLAN_ONCE: &str = "SET plan_cache_mode = force_generic_plan";
+
 /// What a connection that listens is told.
 pub(super) type Ear = Arc<dyn Fn(Notification) + Send + Sync>;
 /// What PostgreSQL answers, with its own error for those who look into it.
 pub(super) type Answer = std::result::Result<Vec<Row>, tokio_postgres::Error>;
 
-/// Whether statements are prepared: only where a connection is known to be one of the server's own.
-///
-/// A pooler may run each transaction on another connection, which has other clients' statements under the same names: what was
-/// meant to renew a claim could end it. So nothing is prepared until a connection has proved to be direct, and nothing ever
-/// again once one has lost a statement.
-#[derive(Debug, Default)]
-pub(super) struct Preparing(AtomicU8);
-
-const UNDECIDED: u8 = 0;
-const ON: u8 = 1;
-const OFF: u8 = 2;
-
-impl Preparing {
-    pub(super) fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == ON
-    }
-
-    /// A connection was seen to be direct.
-    pub(super) fn turn_on(&self) {
-        let _ = self.0.compare_exchange(UNDECIDED, ON, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    pub(super) fn turn_off(&self) {
-        if self.0.swap(OFF, Ordering::Relaxed) != OFF {
-            tracing::info!("PostgreSQL is behind a pooler of transactions: statements are not prepared");
-        }
-    }
-}
-
 pub(super) struct Link {
     client: Client,
     prepared: Mutex<HashMap<String, Statement>>,
     preparing: Arc<Preparing>,
+    /// Which of the hosts it leads to.
+    host: usize,
+    /// Whether it prepares: settled when it first might, and never again once it has lost a statement.
+    prepares: AtomicU8,
+    /// Whether the server was asked to plan what is prepared once only.
+    planned: AtomicBool,
     /// Rung when the connection has ended.
     ended: Arc<Notify>,
-    /// Whether an answer is overdue: nobody knows what it is in the middle of.
-    hung: AtomicBool,
+    /// Whether nobody knows what it is in the middle of.
+    unusable: AtomicBool,
 }
 
 /// A parameter and its type, which the server would otherwise have to be asked for.
@@ -92,9 +75,38 @@ impl Link {
 
     async fn over(target: &Target, preparing: &Arc<Preparing>, ear: Option<Ear>) -> Result<Self> {
         let ended = Arc::<Notify>::default();
-        let client = connect(target, ear, &ended).await?;
-        let hung = AtomicBool::new(false);
-        Ok(Self { client, prepared: Mutex::default(), preparing: preparing.clone(), ended, hung })
+        let (host, client) = connect(target, ear, &ended).await?;
+        Ok(Self {
+            client,
+            prepared: Mutex::default(),
+            preparing: preparing.clone(),
+            host,
+            prepares: AtomicU8::new(UNDECIDED),
+            planned: AtomicBool::new(false),
+            ended,
+            unusable: AtomicBool::new(false),
+        })
+    }
+
+    /// Which of the hosts it leads to.
+    pub(super) fn host(&self) -> usize {
+        self.host
+    }
+
+    /// Whether its statements are prepared, as far as it is known.
+    pub(super) fn prepares(&self) -> bool {
+        match self.prepares.load(Ordering::Relaxed) {
+            UNDECIDED if self.preparing.is_direct(self.host) => {
+                self.prepares.store(ON, Ordering::Relaxed);
+                true
+            }
+            settled => settled == ON,
+        }
+    }
+
+    /// It is not used again: what it is in the middle of is undone by the server when it ends.
+    pub(super) fn give_up(&self) {
+        self.unusable.store(true, Ordering::Relaxed);
     }
 
     /// Returns when the connection has ended.
@@ -110,7 +122,7 @@ impl Link {
 
     /// Whether it is of no use any more.
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed() || self.hung.load(Ordering::Relaxed)
+        self.client.is_closed() || self.unusable.load(Ordering::Relaxed)
     }
 
     /// Runs one statement by itself.
@@ -132,10 +144,7 @@ impl Link {
         self.prepare(sql, &types).await?;
         match self.within(self.once(sql, params)).await? {
             // It ran nothing.
-            Err(error) if is_lost_statement(&error) => {
-                self.preparing.turn_off();
-                self.within(self.once(sql, params)).await
-            }
+            Err(error) if self.unprepared(&error) => self.within(self.once(sql, params)).await,
             answer => Ok(answer),
         }
     }
@@ -146,8 +155,12 @@ impl Link {
     ///
     /// Cancel safe: at worst it is prepared and not used.
     pub(super) async fn prepare(&self, sql: &str, types: &[Type]) -> Result<()> {
-        if !self.preparing.is_on() || self.known(sql).is_some() {
+        if !self.prepares() || self.known(sql).is_some() {
             return Ok(());
+        }
+        if !self.planned.swap(true, Ordering::Relaxed) {
+            // Refused, it only takes longer.
+            drop(self.execute(PLAN_ONCE).await);
         }
         match self.within(self.client.prepare_typed(sql, types)).await? {
             Ok(statement) => {
@@ -155,18 +168,25 @@ impl Link {
                 prepared.insert(sql.to_owned(), statement);
                 Ok(())
             }
-            Err(error) if is_lost_statement(&error) => {
-                self.preparing.turn_off();
-                Ok(())
-            }
+            Err(error) if self.unprepared(&error) => Ok(()),
             // Nothing of it was run.
             Err(error) => Err(of_connecting(error)),
         }
     }
 
-    /// A pooler has mixed up what was prepared.
-    pub(super) fn lost_statement(&self) {
-        self.preparing.turn_off();
+    /// Whether it failed because of what was prepared, which is forgotten then: a pooler has mixed it up, or a table has changed since. It ran
+    /// nothing, and may be tried again.
+    pub(super) fn unprepared(&self, error: &tokio_postgres::Error) -> bool {
+        let lost = is_lost_statement(error);
+        if lost {
+            self.prepares.store(OFF, Ordering::Relaxed);
+            self.preparing.lost(self.host);
+        }
+        let is_it = lost || is_stale_statement(error);
+        if is_it {
+            self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        is_it
     }
 
     fn known(&self, sql: &str) -> Option<Statement> {
@@ -179,7 +199,7 @@ impl Link {
     ///
     /// Cancelling leaves the outcome unknown.
     pub(super) async fn once(&self, sql: &str, params: &[Param<'_>]) -> Answer {
-        match self.known(sql).filter(|_| self.preparing.is_on()) {
+        match self.known(sql).filter(|_| self.prepares()) {
             Some(statement) => {
                 let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
                 self.client.query(&statement, &values).await
@@ -213,26 +233,29 @@ impl Link {
     /// As that of what is awaited.
     pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         timeout(ANSWER_MAX, answer).await.map_err(|_| {
-            self.hung.store(true, Ordering::Relaxed);
+            self.give_up();
             no_answer()
         })
     }
 }
 
 /// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment only.
-async fn connect(target: &Target, ear: Option<Ear>, ended: &Arc<Notify>) -> Result<Client> {
+async fn connect(target: &Target, ear: Option<Ear>, ended: &Arc<Notify>) -> Result<(usize, Client)> {
     let connecting = async {
-        let mut hosts = target.hosts.iter();
+        let mut hosts = target.hosts.iter().enumerate();
         let (mut under_way, mut failure) = (FuturesUnordered::new(), None);
         loop {
             match hosts.next() {
-                Some(host) => under_way.push(connect_to(host, target, ear.clone(), ended)),
+                Some((at, host)) => {
+                    let connected = connect_to(host, target, ear.clone(), ended);
+                    under_way.push(async move { connected.await.map(|client| (at, client)) });
+                }
                 None if under_way.is_empty() => return Err(failure),
                 None => {}
             }
             let limit = if hosts.len() > 0 { NEXT_HOST_AFTER } else { CONNECT_MAX };
             match timeout(limit, under_way.next()).await {
-                Ok(Some(Ok(client))) => return Ok(client),
+                Ok(Some(Ok(connected))) => return Ok(connected),
                 // That a server answered, and what, says more than that another did not.
                 Ok(Some(Err(error))) if failure.is_none() || is_answer(&error) => failure = Some(error),
                 _ => {}

@@ -18,16 +18,23 @@
 
 mod desk;
 mod doctor;
+mod errand;
 mod error;
 mod inbox;
+mod lanes;
 mod link;
+mod look;
 mod news;
 mod plain;
+mod preparing;
 mod rows;
 mod rule;
 mod schema;
+mod sheet;
 mod statements;
+mod sweep;
 mod url;
+mod work;
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +43,9 @@ use tokio_postgres::types::Type;
 
 use self::desk::{Desk, claim_of, odd, waits};
 use self::inbox::Inbox;
-use self::link::{Link, Preparing};
+use self::lanes::Outcomes;
+use self::link::Link;
+use self::preparing::Preparing;
 use self::rows::{cell, queue_of, unsigned};
 use self::url::Settings;
 use crate::backend::{
@@ -79,7 +88,7 @@ impl PostgresBackend {
     pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
         let settings = Arc::new(Settings::parse(url)?);
         let opened = async {
-            let preparing = Arc::<Preparing>::default();
+            let preparing = Arc::new(Preparing::of(settings.target.hosts.len()));
             let first = Link::open(&settings, &preparing).await?;
             schema::settle(&first, &settings).await?;
             let desk = Desk::new(settings.clone(), preparing, first);
@@ -91,7 +100,7 @@ impl PostgresBackend {
     }
 
     /// Asks for operations of one kind, and keeps account of the claims that wait.
-    fn apply(&self, ops: Vec<(Name, Op)>, fresh: bool) -> impl Future<Output = Result<Vec<Outcome>>> + Send + use<> {
+    fn apply(&self, ops: Vec<(Name, Op)>, fresh: bool) -> impl Future<Output = Result<Outcomes>> + Send + use<> {
         let claims: Vec<Option<(ClaimId, Name)>> =
             ops.iter().map(|(name, op)| Some((claim_of(op)?, name.clone()))).collect();
         for (_, op) in &ops {
@@ -104,6 +113,7 @@ impl PostgresBackend {
         async move {
             let outcomes = asked.await?;
             for (claim, outcome) in claims.iter().zip(&outcomes) {
+                let Ok(outcome) = outcome else { continue };
                 match (claim, waits(outcome)) {
                     (Some((id, name)), Some(true)) => inbox.waits(*id, name),
                     (Some((id, _)), Some(false)) => inbox.waits_not(*id),
@@ -116,7 +126,7 @@ impl PostgresBackend {
 
     fn apply_one(&self, name: &Name, op: Op) -> impl Future<Output = Result<Outcome>> + Send + use<> {
         let applied = self.apply(vec![(name.clone(), op)], false);
-        async move { applied.await?.pop().ok_or_else(odd) }
+        async move { applied.await?.pop().unwrap_or_else(|| Err(odd())) }
     }
 }
 
@@ -159,7 +169,15 @@ impl Backend for PostgresBackend {
         let ops = batch.into_iter().map(|RenewRequest { name, id, ttl }| (name, Op::Renew { id, ttl })).collect();
         let applied = self.apply(ops, fresh);
         Box::pin(async move {
-            let value = applied.await?.into_iter().map(outcome::renewed).collect();
+            let mut outcomes = applied.await?;
+            // Those that could not be asked for cost the others nothing.
+            if outcomes.iter().all(Result::is_err)
+                && let Some(Err(error)) = outcomes.pop()
+            {
+                return Err(error);
+            }
+            let unknown = |error: crate::Error| Renewed::Unknown(error.to_string().into());
+            let value = outcomes.into_iter().map(|outcome| outcome.map_or_else(unknown, outcome::renewed)).collect();
             Ok(Answer { value, counted_from })
         })
     }
@@ -208,9 +226,15 @@ impl Backend for PostgresBackend {
                 let params: [link::Param<'_>; 3] = [(&prefix, Type::TEXT), (&after, Type::TEXT), (&page, Type::INT8)];
                 let rows = look.query(&desk.statements.scan, &params).await?;
                 for row in &rows {
-                    let name: String = cell(row, "name")?;
-                    let view = NameView::of(Name::new(&name)?, &queue_of(row)?, now_of(row)?);
-                    after = name;
+                    after = cell(row, "name")?;
+                    let view = match view_of(&after, row) {
+                        Ok(view) => view,
+                        // One row that nobody can read is no reason to show none.
+                        Err(error) => {
+                            tracing::warn!(%error, "left out of a list");
+                            continue;
+                        }
+                    };
                     // All of its claims may have died.
                     if !view.is_free() && views.len() < limit {
                         views.push(view);
@@ -223,6 +247,10 @@ impl Backend for PostgresBackend {
             Ok(views)
         })
     }
+}
+
+fn view_of(name: &str, row: &tokio_postgres::Row) -> Result<NameView> {
+    Ok(NameView::of(Name::new(name)?, &queue_of(row)?, now_of(row)?))
 }
 
 fn now_of(row: &tokio_postgres::Row) -> Result<Moment> {

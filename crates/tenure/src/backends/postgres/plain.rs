@@ -1,4 +1,7 @@
 //! The plain case: a name that is free, or has one claim and nobody waiting. One statement takes, renews or frees many of them.
+//!
+//! Rows that somebody else has locked are passed over, so that no name holds another one up. What a statement does not answer is therefore
+//! not known: the rule decides it, by whoever may wait for the row.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -7,7 +10,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::desk::{Desk, TRIES_MAX};
-use super::error::{is_collision, of_statement};
+use super::error::{is_collision, is_held_up, of_statement};
 use super::link::{Link, Param};
 use super::rows::{cell, client_of, signed, span, unsigned};
 use crate::clock::Moment;
@@ -26,6 +29,8 @@ impl Desk {
         for _ in 0..TRIES_MAX {
             match link.raw(sql, params).await? {
                 Err(error) if is_collision(&error) => {}
+                // Somebody makes one of the rows, and takes his time.
+                Err(error) if is_held_up(&error) => break,
                 answer => return answer.map_err(of_statement),
             }
         }

@@ -133,7 +133,20 @@ impl Columns {
 }
 
 /// The queue of a row as `Statements::inspect` selects it.
+///
+/// # Errors
+///
+/// [`ErrorKind::Store`], with the row's name, if somebody else has written it, or a part of it.
 pub(super) fn queue_of(row: &Row) -> Result<Queue> {
+    read(row).map_err(|problem| {
+        let name = row.try_get::<_, &str>("name").unwrap_or("?");
+        Error::new(ErrorKind::Store, format!("the row of {name:?} cannot be read"))
+            .because(problem)
+            .with_certainty(Certainty::NotApplied)
+    })
+}
+
+fn read(row: &Row) -> Result<Queue> {
     let number = |column: &str| Ok::<_, Error>(cell::<_, Option<i64>>(row, column)?.map(unsigned));
     if let Some(queue) = cell::<_, Option<&str>>(row, "queue")? {
         let mut queue: Queue = serde_json::from_str(queue).map_err(|error| damaged(&error))?;
@@ -142,7 +155,10 @@ pub(super) fn queue_of(row: &Row) -> Result<Queue> {
     }
     let mut queue = Queue::new(number("last")?.unwrap_or(0));
     let id: Option<i64> = cell(row, "id")?;
-    if let (Some(id), Some(client)) = (id, cell::<_, Option<&str>>(row, "client")?) {
+    if let Some(id) = id {
+        // A claim whose owner cannot be told is no free name: it may be held, and renewed, all the same.
+        let client: &str =
+            cell::<_, Option<&str>>(row, "client")?.ok_or_else(|| damaged(&"a part of a claim is missing"))?;
         let client: Client = serde_json::from_str(client).map_err(|error| damaged(&error))?;
         let value = |column: &str| number(column)?.ok_or_else(|| damaged(&"a part of a claim is missing"));
         let at = Moment(value("granted")?);

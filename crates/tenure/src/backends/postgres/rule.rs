@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::desk::{Desk, TRIES_MAX};
-use super::error::{is_collision, is_full, is_lost_statement, of_statement, unavailable};
+use super::error::{is_collision, is_full, of_statement, unavailable};
 use super::link::{Answer, Link, Param};
 use super::news::{News, key_of};
 use super::rows::{Columns, cell, queue_of, unsigned};
@@ -18,9 +18,29 @@ use crate::error::{Certainty, Error, Result};
 use crate::machine::{Claim, Op, Outcome, Queue, Standing, apply_reaching};
 use crate::name::Name;
 
-/// What begins a transaction. A client that hangs within it must not hold others up for long; and whatever the server's default, one that waited for
-/// a row sees what became of it.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 5000";
+/// How long to wait for a row that somebody else has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// What is locked is left alone, and nothing is known of it.
+    Not,
+    Briefly,
+    Long,
+}
+
+impl Wait {
+    /// What begins a transaction. A client that hangs within it must not hold others up for long; and whatever the server's default, one that waited for
+    /// a row sees what became of it.
+    const fn begin(self) -> &'static str {
+        match self {
+            Self::Not | Self::Briefly => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 1000"
+            }
+            Self::Long => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 5000"
+            }
+        }
+    }
+}
 
 /// Why a transaction failed; nothing of it was applied, but for the last.
 enum Failed {
@@ -47,8 +67,8 @@ struct Decided {
     queues: Vec<(String, Columns)>,
     /// Whom to tell what.
     news: News,
-    /// What each operation answers.
-    outcomes: Vec<Outcome>,
+    /// What each operation answers; nothing where the row was locked.
+    outcomes: Vec<Option<Outcome>>,
     /// Whether the server may forget it in a crash.
     forgettable: bool,
 }
@@ -72,16 +92,21 @@ const WRITTEN: [Type; 12] = [
 const TOLD: [Type; 2] = [Type::TEXT_ARRAY, Type::TEXT_ARRAY];
 
 impl Desk {
-    /// What the operations answer by the rule.
+    /// What the operations answer by the rule; nothing for those whose row is locked, unless they wait for it.
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown.
-    pub(super) async fn by_the_rule(&self, link: &Link, ops: &[&(Name, Op)]) -> Result<Vec<Outcome>> {
+    pub(super) async fn by_the_rule(
+        &self,
+        link: &Link,
+        ops: &[&(Name, Op)],
+        wait: Wait,
+    ) -> Result<Vec<Option<Outcome>>> {
         let (mut tries, mut says) = (0, true);
         loop {
             tries += 1;
-            let failed = match self.transact(link, ops, says).await {
+            let failed = match self.transact(link, ops, wait, says).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(failed) => failed,
             };
@@ -102,24 +127,29 @@ impl Desk {
         }
     }
 
-    async fn transact(&self, link: &Link, ops: &[&(Name, Op)], says: bool) -> Tried<Vec<Outcome>> {
+    async fn transact(&self, link: &Link, ops: &[&(Name, Op)], wait: Wait, says: bool) -> Tried<Vec<Option<Outcome>>> {
         let names: HashSet<&str> = ops.iter().map(|(name, _)| name.as_str()).collect();
         let names: Vec<&str> = names.into_iter().collect();
         let params: [Param<'_>; 1] = [(&names, Type::TEXT_ARRAY)];
-        let Statements { lock, write, notify, .. } = &self.statements;
+        let Statements { lock, lock_free, write, notify, .. } = &self.statements;
+        let lock = if wait == Wait::Not { lock_free } else { lock };
         // Before anything is locked.
         for (sql, types) in [(lock, &WRITTEN[..1]), (write, &WRITTEN[..]), (notify, &TOLD[..])] {
             link.prepare(sql, types).await.map_err(not_applied)?;
         }
-        let both = join(link.execute_once(BEGIN), link.once(lock, &params));
+        let both = join(link.execute_once(wait.begin()), link.once(lock, &params));
+        // Without an answer the connection is given up, and the server undoes what it began.
         let (begun, locked) = link.within(both).await.map_err(not_applied)?;
-        begun.map_err(|error| Failed::For(not_applied(of_statement(error))))?;
-        let locked = answered(link, locked).map_err(|failed| match failed {
-            // There was nothing to commit yet.
+        let locked = match begun {
+            Ok(()) => answered(link, locked),
+            Err(error) => Err(Failed::For(of_statement(error))),
+        };
+        // There was nothing to commit yet.
+        let locked = locked.map_err(|failed| match failed {
             Failed::For(error) => Failed::For(not_applied(error)),
             other => other,
         });
-        let done = match locked.and_then(|rows| decide(&rows, ops)) {
+        let done = match locked.and_then(|rows| decide(&rows, ops, wait)) {
             Ok(mut decided) => {
                 if !says {
                     decided.news = News::default();
@@ -128,9 +158,9 @@ impl Desk {
             }
             Err(failed) => Err(failed),
         };
-        if done.is_err() && !link.is_closed() {
-            // Should this fail the connection is closed, which undoes it as well.
-            drop(link.execute("ROLLBACK").await);
+        // Whatever failed, and be it the beginning: nobody uses the connection before it is known to be in no transaction.
+        if done.is_err() && !link.is_closed() && link.execute("ROLLBACK").await.is_err() {
+            link.give_up();
         }
         done
     }
@@ -177,35 +207,42 @@ impl Desk {
 /// with it, nobody knows.
 fn answered(link: &Link, answer: Answer) -> Tried<Vec<Row>> {
     answer.map_err(|error| {
-        let lost = is_lost_statement(&error);
-        if lost {
-            link.lost_statement();
-        }
-        let collides = lost || is_collision(&error);
+        let collides = link.unprepared(&error) || is_collision(&error);
         let error = of_statement(error);
         if collides { Failed::Collision(error) } else { Failed::For(error) }
     })
 }
 
 /// Applies the rule to rows that are locked.
-fn decide(rows: &[Row], ops: &[&(Name, Op)]) -> Tried<Decided> {
-    let (mut queues, mut now, mut heard) = (BTreeMap::new(), 0, HashSet::new());
+fn decide(rows: &[Row], ops: &[&(Name, Op)], wait: Wait) -> Tried<Decided> {
+    let (mut queues, mut now, mut heard, mut held) = (BTreeMap::new(), 0, HashSet::new(), HashSet::new());
     for row in rows {
         // The latest: it was read when all of them were locked.
         now = now.max(unsigned(cell(row, "now")?));
         heard.extend(cell::<_, Option<Vec<i64>>>(row, "heard")?.unwrap_or_default());
+        let Some(name) = cell::<_, Option<String>>(row, "name")? else {
+            held.insert(cell::<_, &str>(row, "there")?);
+            continue;
+        };
         let queue = queue_of(row)?;
-        queues.insert(cell::<_, String>(row, "name")?, (queue.clone(), queue));
+        queues.insert(name, (queue.clone(), queue));
     }
-    let missing = |(name, op): &(Name, Op)| matches!(op, Op::Claim(_)) && !queues.contains_key(name.as_str());
-    let missing: Vec<String> =
-        ops.iter().filter(|asked| missing(asked)).map(|(name, _)| name.as_str().to_owned()).collect();
-    if !missing.is_empty() {
+    let is_missing = |(name, op): &(Name, Op)| {
+        matches!(op, Op::Claim(_)) && !queues.contains_key(name.as_str()) && !held.contains(name.as_str())
+    };
+    let missing: Vec<String> = ops.iter().filter(|asked| is_missing(asked)).map(|(name, _)| name.to_string()).collect();
+    if !missing.is_empty() && wait != Wait::Not {
         return Err(Failed::Missing(missing));
     }
+    // To make a row may take as long as to wait for one.
+    held.extend(missing.iter().map(String::as_str));
     let (mut news, mut outcomes, mut forgettable) = (News::default(), Vec::with_capacity(ops.len()), true);
     let hears = |claim: &Claim| key_of(&claim.inbox).is_none_or(|key| heard.contains(&key));
     for (name, op) in ops.iter().copied() {
+        if held.contains(name.as_str()) {
+            outcomes.push(None);
+            continue;
+        }
         // Without a row there is no claim of this name, and nothing is asked of it that would make one.
         let mut absent = Queue::default();
         let queue = queues.get_mut(name.as_str()).map_or(&mut absent, |(_, queue)| queue);
@@ -213,7 +250,7 @@ fn decide(rows: &[Row], ops: &[&(Name, Op)]) -> Tried<Decided> {
         let applied = apply_reaching(queue, op.clone(), Moment(now), now, hears);
         forgettable &= is_new && applied.grants.is_empty() && holds_nothing(&applied.outcome);
         news.note(&applied, op);
-        outcomes.push(applied.outcome);
+        outcomes.push(Some(applied.outcome));
     }
     let changed = queues.into_iter().filter(|(_, (before, after))| before != after);
     let columns = changed.map(|(name, (_, queue))| Columns::of(&queue).map(|columns| (name, columns)));

@@ -3,6 +3,13 @@
 /// The server's time in microseconds. Not `now()`, which stands still within a transaction.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+/// What a statement that may have to wait for another's insertion begins with: not longer than a second, for this transaction only. A
+/// pooler would give a setting of the session to others.
+const LIMITED: &str = "set_config('lock_timeout', '1000', true)";
+
+/// How long a name is remembered after its last grant, in microseconds: far longer than any statement whose answer a client takes.
+const SWEPT_AFTER: u64 = 3_600_000_000;
+
 /// The columns that [`queue_of`](super::rows::queue_of) reads.
 const ROW: &str = "name, id, number, ttl, token, block_end, granted, expires, client, queue, inboxes, last";
 
@@ -15,12 +22,16 @@ pub(super) struct Statements {
     pub(super) make: String,
     /// Locks rows, in the order of their names, then reads the clock and who hears.
     pub(super) lock: String,
+    /// The same for those that nobody else has locked; of the others nothing but that they are `there`.
+    pub(super) lock_free: String,
     pub(super) write: String,
     pub(super) notify: String,
     pub(super) inspect: String,
     /// Several names, for whoever waits for them and hears nothing.
     pub(super) look: String,
     pub(super) scan: String,
+    /// Some name.
+    pub(super) anywhere: String,
     pub(super) sweep: String,
 }
 
@@ -28,24 +39,38 @@ impl Statements {
     pub(super) fn of(schema: &str) -> Self {
         Self {
             // A free name, new or not: taken by this one statement. Names are locked in their order, here and everywhere, so that no two
-            // clients wait for each other. In a row that is there, the clock is read once it is locked.
+            // clients wait for each other, and what somebody else has locked is passed over. The clock is read once a row is locked.
+            //
+            // The token of a row that is made is read before, and the name might be made, used and swept by others until then. But a client
+            // takes no answer later than `ANSWER_MAX` after it asked, and nothing is swept that was granted in the last hour: so whatever token
+            // was given meanwhile is still in the row, and the insertion finds it there.
             claim: format!(
-                "INSERT INTO {schema}.names AS n (name, id, number, ttl, token, block_end, granted, expires, client, last)
-                 SELECT a.name, a.id, t.next, a.ttl, t.next, t.next + a.block - 1, t.now, t.now + a.ttl, a.client, t.next + a.block - 1
-                 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) AS a(name, id, ttl, block, client),
-                      (SELECT u.now, greatest(u.now, (SELECT forgotten + 1 FROM {schema}.meta)) AS next FROM (SELECT {NOW} AS now) u) t
-                 ORDER BY a.name COLLATE \"C\"
-                 ON CONFLICT (name) DO UPDATE SET
-                   (id, number, ttl, token, block_end, granted, expires, client, last) =
-                   (SELECT excluded.id, t.next, excluded.ttl, t.next, t.next + excluded.last - excluded.token, t.now,
-                           t.now + excluded.ttl, excluded.client, t.next + excluded.last - excluded.token
-                    FROM (SELECT u.now, greatest(u.now, n.last + 1) AS next FROM (SELECT {NOW} AS now) u) t)
-                 WHERE n.queue IS NULL AND (n.id IS NULL OR n.expires <= {NOW})
-                 RETURNING n.id, n.number, n.token, n.block_end, n.granted"
+                "WITH asked AS MATERIALIZED (
+                   SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) AS a(name, id, ttl, block, client)),
+                 free AS MATERIALIZED (
+                   SELECT name FROM {schema}.names WHERE name = ANY($1) AND queue IS NULL AND (id IS NULL OR expires <= {NOW})
+                   ORDER BY name FOR UPDATE SKIP LOCKED),
+                 taken AS (
+                   UPDATE {schema}.names n SET (id, number, ttl, token, block_end, granted, expires, client, last) =
+                     (SELECT a.id, t.next, a.ttl, t.next, t.next + a.block - 1, t.now, t.now + a.ttl, a.client, t.next + a.block - 1
+                      FROM (SELECT u.now, greatest(u.now, n.last + 1) AS next FROM (SELECT {NOW} AS now) u) t)
+                   FROM asked a, free
+                   WHERE n.name = free.name AND n.name = a.name AND n.queue IS NULL AND (n.id IS NULL OR n.expires <= {NOW})
+                   RETURNING n.id, n.number, n.token, n.block_end, n.granted),
+                 made AS (
+                   INSERT INTO {schema}.names AS n (name, id, number, ttl, token, block_end, granted, expires, client, last)
+                   SELECT a.name, a.id, t.next, a.ttl, t.next, t.next + a.block - 1, t.now, t.now + a.ttl, a.client, t.next + a.block - 1
+                   FROM asked a,
+                        (SELECT {LIMITED}, u.now, greatest(u.now, (SELECT forgotten + 1 FROM {schema}.meta)) AS next
+                         FROM (SELECT {NOW} AS now) u) t
+                   WHERE NOT EXISTS (SELECT FROM {schema}.names there WHERE there.name = a.name)
+                   ORDER BY a.name COLLATE \"C\" ON CONFLICT DO NOTHING
+                   RETURNING n.id, n.number, n.token, n.block_end, n.granted)
+                 SELECT * FROM taken UNION ALL SELECT * FROM made"
             ),
             release: format!(
                 "WITH locked AS MATERIALIZED (
-                   SELECT name FROM {schema}.names WHERE name = ANY($1) AND queue IS NULL ORDER BY name FOR UPDATE)
+                   SELECT name FROM {schema}.names WHERE name = ANY($1) AND queue IS NULL ORDER BY name FOR UPDATE SKIP LOCKED)
                  UPDATE {schema}.names n SET id = NULL, client = NULL, expires = NULL
                  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS a(name, id, number), locked l
                  WHERE n.name = l.name AND n.name = a.name AND n.id = a.id AND n.queue IS NULL AND (a.number IS NULL OR n.number = a.number)
@@ -54,15 +79,20 @@ impl Statements {
             ),
             renew: format!(
                 "WITH locked AS MATERIALIZED (
-                   SELECT name FROM {schema}.names WHERE name = ANY($1) AND queue IS NULL ORDER BY name FOR UPDATE)
+                   SELECT name FROM {schema}.names WHERE name = ANY($1) AND queue IS NULL ORDER BY name FOR UPDATE SKIP LOCKED)
                  UPDATE {schema}.names n SET ttl = greatest(n.ttl, a.ttl), expires = {NOW} + greatest(n.ttl, a.ttl)
                  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS a(name, id, ttl), locked l
                  WHERE n.name = l.name AND n.name = a.name AND n.id = a.id AND n.queue IS NULL AND n.expires > {NOW}
                  RETURNING n.id, n.number, n.ttl, n.token, n.block_end, n.granted"
             ),
+            // Whoever locks a row that is made here reads the clock after that.
             make: format!(
-                "INSERT INTO {schema}.names (name, last) SELECT a.name, (SELECT greatest(forgotten, {NOW}) FROM {schema}.meta)
-                 FROM (SELECT DISTINCT unnest($1::text[])) AS a(name) ORDER BY a.name COLLATE \"C\" ON CONFLICT DO NOTHING"
+                "INSERT INTO {schema}.names (name, last)
+                 SELECT a.name, t.last
+                 FROM (SELECT DISTINCT unnest($1::text[])) AS a(name),
+                      (SELECT {LIMITED}, greatest(forgotten, {NOW}) AS last FROM {schema}.meta) t
+                 WHERE NOT EXISTS (SELECT FROM {schema}.names there WHERE there.name = a.name)
+                 ORDER BY a.name COLLATE \"C\" ON CONFLICT DO NOTHING"
             ),
             lock: format!(
                 "WITH locked AS MATERIALIZED (
@@ -70,6 +100,13 @@ impl Statements {
                  SELECT {ROW}, {NOW} AS now,
                    ARRAY(SELECT key FROM unnest(inboxes) AS key WHERE NOT pg_try_advisory_xact_lock(key)) AS heard
                  FROM locked"
+            ),
+            lock_free: format!(
+                "WITH locked AS MATERIALIZED (
+                   SELECT {ROW} FROM {schema}.names WHERE name = ANY($1) ORDER BY name FOR UPDATE SKIP LOCKED)
+                 SELECT {ROW}, {NOW} AS now, k.there,
+                   ARRAY(SELECT key FROM unnest(inboxes) AS key WHERE NOT pg_try_advisory_xact_lock(key)) AS heard
+                 FROM (SELECT name AS there FROM {schema}.names WHERE name = ANY($1)) k LEFT JOIN locked ON name = k.there"
             ),
             write: format!(
                 "UPDATE {schema}.names n SET id = w.id, number = w.number, ttl = w.ttl, token = w.token, block_end = w.block_end,
@@ -87,12 +124,14 @@ impl Statements {
                  WHERE name >= $1 AND name > $2 AND starts_with(name, $1) AND (queue IS NOT NULL OR id IS NOT NULL)
                  ORDER BY name LIMIT $3"
             ),
-            // A bounded piece of the table at a time. What is forgotten was idle for a minute, and its last token is behind the clock.
+            anywhere: format!("SELECT name FROM {schema}.names TABLESAMPLE SYSTEM (1) LIMIT 1"),
+            // A bounded piece of the table at a time. What is forgotten was granted an hour ago at least, by the clock of tokens and of claims.
             sweep: format!(
-                "WITH piece AS MATERIALIZED (SELECT name FROM {schema}.names WHERE name > $1 ORDER BY name LIMIT 1000),
+                "WITH piece AS MATERIALIZED (
+                   SELECT name FROM {schema}.names, (SELECT {LIMITED}) limited WHERE name > $1 ORDER BY name LIMIT 1000),
                  dead AS MATERIALIZED (
                    SELECT n.name FROM {schema}.names n JOIN piece USING (name)
-                   WHERE ((n.id IS NULL AND n.queue IS NULL) OR n.expires < {NOW} - 60000000) AND n.last < {NOW} - 60000000
+                   WHERE ((n.id IS NULL AND n.queue IS NULL) OR n.expires < {NOW} - {SWEPT_AFTER}) AND n.last < {NOW} - {SWEPT_AFTER}
                    ORDER BY n.name FOR UPDATE OF n SKIP LOCKED),
                  gone AS (DELETE FROM {schema}.names n USING dead WHERE n.name = dead.name RETURNING n.last),
                  noted AS (UPDATE {schema}.meta SET forgotten = greatest(forgotten, (SELECT max(last) FROM gone))

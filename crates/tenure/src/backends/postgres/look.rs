@@ -1,0 +1,56 @@
+//! Connections to look at names with, which nobody's lease depends on.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_postgres::Row;
+
+use super::desk::Desk;
+use super::error::unavailable;
+use super::link::{Link, Param};
+use crate::error::Result;
+
+/// A connection to look at names with; given back when dropped.
+pub(super) struct Look {
+    desk: Arc<Desk>,
+    link: Option<Link>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Look {
+    /// Runs one statement by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(super) async fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let link = match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => self.desk.open_link().await?,
+        };
+        // Not put back if this is dropped on the way: the answer would be the next one's.
+        let rows = link.query(sql, params).await;
+        self.link = Some(link);
+        rows
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.desk.give_back(self.link.take());
+    }
+}
+
+impl Desk {
+    /// A connection to look with, once others have looked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only waits.
+    pub(super) async fn look(self: &Arc<Self>) -> Result<Look> {
+        let permit = self.looks.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| unavailable("the client of PostgreSQL was closed"))?;
+        let link = self.state().idle.pop();
+        Ok(Look { desk: self.clone(), link, _permit: permit })
+    }
+}

@@ -1,0 +1,177 @@
+//! The workers: each takes what is pending together, by one statement where it is the plain case, by the rule where not.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::desk::{Desk, odd};
+use super::lanes::{BATCH_MAX, Kind, Lane, Task};
+use super::link::Link;
+use super::rule::Wait;
+use super::sheet::{Sheet, still_locked};
+use crate::error::{Certainty, ErrorKind, Result};
+use crate::machine::{Op, Outcome, Standing};
+use crate::name::Name;
+
+/// How many names are remembered as contended.
+const CONTENDED_MAX: usize = 4096;
+
+impl Desk {
+    /// Works until nothing of its lane is pending.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not to be cancelled: a worker is counted until it ends.
+    pub(super) async fn work(self: Arc<Self>, lane: Lane, mut link: Option<Link>) {
+        loop {
+            let tasks = {
+                let mut state = self.state();
+                let tasks = state.next_batch(lane);
+                if tasks.is_empty() {
+                    state.dismiss(lane);
+                    break;
+                }
+                link = link.filter(|link| !link.is_closed()).or_else(|| state.idle.pop());
+                tasks
+            };
+            let alone = tasks.first().and_then(Task::only_name).filter(|_| lane == Lane::Alone).cloned();
+            let open = match link.take().filter(|link| !link.is_closed()) {
+                Some(open) => Ok(open),
+                None => self.open_link().await,
+            };
+            match open {
+                Ok(open) => {
+                    let left = self.answer(lane, &open, tasks).await;
+                    link = Some(open);
+                    if let Some(left) = left {
+                        self.leave_alone(left, &mut link);
+                    }
+                }
+                Err(error) => tasks.into_iter().for_each(|task| task.fail(&error)),
+            }
+            if let Some(name) = alone {
+                self.state().settled(&name);
+            }
+        }
+        self.give_back(link);
+        self.worked.notify_one();
+    }
+
+    /// What is left of a batch goes name by name, by workers who have time to wait. The first of them gets this one's connection.
+    pub(super) fn leave_alone(self: &Arc<Self>, left: Sheet, link: &mut Option<Link>) {
+        let (tasks, partly) = left.into_left();
+        for rest in partly {
+            self.runtime.spawn(rest);
+        }
+        let mut state = self.state();
+        state.idle.extend(link.take().filter(|link| !link.is_closed()));
+        for task in tasks {
+            if let Some(name) = task.only_name().cloned() {
+                state.push_alone(&name, [task]);
+                self.start(&mut state, Lane::Alone);
+            }
+        }
+    }
+
+    /// Answers what can be answered without waiting for a row that somebody else has locked, and gives back the rest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown, and the connection of no use.
+    pub(super) async fn answer(&self, lane: Lane, link: &Link, tasks: Vec<Task>) -> Option<Sheet> {
+        let mut sheet = Sheet::of(tasks);
+        if lane == Lane::Alone {
+            let all: Vec<usize> = sheet.left();
+            Box::pin(self.by_rule(link, &mut sheet, &all, Wait::Long)).await;
+            sheet.reply();
+            return None;
+        }
+        let plain = self.plainly(link, sheet.kind(), &sheet.ops()).await;
+        match plain {
+            Ok(plain) => plain.into_iter().for_each(|(index, outcome)| sheet.note(index, Ok(outcome))),
+            Err(error) => sheet.fail(&error),
+        }
+        // Before anything else: nobody waits for what others still have to.
+        sheet.reply();
+        let left = sheet.left();
+        let names: HashSet<&Name> = left.iter().map(|index| &sheet.op(*index).0).collect();
+        if names.len() > 1 {
+            for some in left.chunks(BATCH_MAX) {
+                Box::pin(self.by_rule(link, &mut sheet, some, Wait::Not)).await;
+                sheet.reply();
+            }
+        }
+        let left = sheet.left();
+        if left.is_empty() || lane != Lane::Fresh {
+            return (!left.is_empty()).then_some(sheet);
+        }
+        // It was asked before, and whoever deals with it alone may hang. Several are not to wait for one of them.
+        if left.len() == 1 && sheet.ops().len() == 1 {
+            Box::pin(self.by_rule(link, &mut sheet, &left, Wait::Briefly)).await;
+        }
+        sheet.fail(&still_locked());
+        sheet.reply();
+        None
+    }
+
+    /// By one statement. What it does not answer was not the plain case, or was locked.
+    async fn plainly(&self, link: &Link, kind: Kind, ops: &[&(Name, Op)]) -> Result<HashMap<usize, Outcome>> {
+        let apart = self.contended(ops);
+        match kind {
+            Kind::Claim => self.claim(link, ops, &apart).await,
+            Kind::Release => self.release(link, ops, &apart).await,
+            Kind::Renew => self.renew(link, ops).await,
+            Kind::Other => Ok(HashMap::new()),
+        }
+    }
+
+    /// By the rule (on the heap, as the plain case has no need of it): in one transaction, or, should the store refuse one of them, each in its own. What was locked is left.
+    async fn by_rule(&self, link: &Link, sheet: &mut Sheet, which: &[usize], wait: Wait) {
+        let ops: Vec<(Name, Op)> = which.iter().map(|index| sheet.op(*index).clone()).collect();
+        let ops: Vec<&(Name, Op)> = ops.iter().collect();
+        let outcomes = match self.by_the_rule(link, &ops, wait).await {
+            Ok(outcomes) => outcomes.into_iter().map(|outcome| outcome.map(Ok)).collect(),
+            Err(error)
+                if ops.len() > 1 && error.kind() == ErrorKind::Store && error.certainty() == Certainty::NotApplied =>
+            {
+                let mut outcomes = Vec::with_capacity(ops.len());
+                for one in &ops {
+                    let outcome = self.by_the_rule(link, &[one], wait).await;
+                    outcomes.push(outcome.and_then(|mut outcomes| outcomes.pop().ok_or_else(odd)).transpose());
+                }
+                outcomes
+            }
+            Err(error) => ops.iter().map(|_| Some(Err(error.again()))).collect::<Vec<_>>(),
+        };
+        self.note_contended(&ops, &outcomes);
+        for (index, outcome) in which.iter().zip(outcomes) {
+            if let Some(outcome) = outcome {
+                sheet.note(*index, outcome);
+            }
+        }
+    }
+
+    /// Which of them are about names that others wanted when this client last looked: the plain statement would be in vain, and a commit.
+    fn contended(&self, ops: &[&(Name, Op)]) -> Vec<bool> {
+        let state = self.state();
+        if state.contended.is_empty() {
+            return Vec::new();
+        }
+        ops.iter().map(|(name, _)| state.contended.contains(name)).collect()
+    }
+
+    fn note_contended(&self, ops: &[&(Name, Op)], outcomes: &[Option<Result<Outcome>>]) {
+        let mut state = self.state();
+        for ((name, _), outcome) in ops.iter().zip(outcomes) {
+            match outcome {
+                Some(Ok(Outcome::Stands(Standing { state: Err(_), .. }) | Outcome::Moved(_) | Outcome::Busy(_))) => {
+                    if state.contended.len() >= CONTENDED_MAX {
+                        state.contended.clear();
+                    }
+                    state.contended.insert(name.clone());
+                }
+                Some(Ok(Outcome::Stands(_))) => drop(state.contended.remove(name)),
+                _ => {}
+            }
+        }
+    }
+}
