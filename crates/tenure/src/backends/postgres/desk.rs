@@ -32,8 +32,6 @@ pub(super) struct Desk {
     pub(super) preparing: Arc<Preparing>,
     pub(super) runtime: tokio::runtime::Handle,
     state: Mutex<State>,
-    /// Rung when a worker has become idle.
-    rested: Arc<Notify>,
     /// Rung when there was work, after which there may be something to sweep.
     pub(super) worked: Arc<Notify>,
     pub(super) looks: Arc<Semaphore>,
@@ -48,7 +46,6 @@ impl Desk {
             preparing,
             runtime: tokio::runtime::Handle::current(),
             state: Mutex::default(),
-            rested: Arc::default(),
             worked: Arc::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
         });
@@ -66,15 +63,17 @@ impl Desk {
     ///
     /// Cancel safe: a connection that is not finished is closed.
     pub(super) async fn open_link(&self) -> Result<Link> {
-        Link::open(&self.settings, &self.preparing).await
+        let (settings, preparing) = (self.settings.clone(), self.preparing.clone());
+        // It is used by others when this caller's runtime, if it has its own, is long gone.
+        let opened = self.runtime.spawn(async move { Link::open(&settings, &preparing).await });
+        opened.await.map_err(|_| unavailable("the client of PostgreSQL was closed"))?
     }
 
     /// Keeps a connection for whoever needs one next.
     pub(super) fn give_back(&self, link: Option<Link>) {
-        if let Some(link) = link.filter(|link| !link.is_closed()) {
+        if let Some(link) = link {
             self.state().idle.push(link);
         }
-        self.rested.notify_one();
     }
 
     /// Asks for operations of one kind: one, or renewals. One result for each, in order.
@@ -91,7 +90,7 @@ impl Desk {
         if !refused && !nothing {
             if fresh {
                 // An earlier call may hang.
-                state.idle.clear();
+                state.idle.close_all();
             }
             let task = Task { kind, ops, reply };
             let own = if fresh { None } else { state.hire_caller(&task) };
@@ -129,11 +128,9 @@ impl Desk {
 /// Closes connections that have had nothing to do for a while.
 async fn close_idle(desk: std::sync::Weak<Desk>) {
     loop {
-        let Some(rested) = desk.upgrade().map(|desk| desk.rested.clone()) else { return };
-        let busy = timeout(IDLE_MAX, rested.notified()).await.is_ok();
-        if !busy && let Some(desk) = desk.upgrade() {
-            desk.state().idle.clear();
-        }
+        let _ = timeout(IDLE_MAX, std::future::pending::<()>()).await;
+        let Some(desk) = desk.upgrade() else { return };
+        desk.state().idle.close_unneeded();
     }
 }
 

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use super::desk::Desk;
 use super::look::Look;
 use super::rows::cell;
+use super::statements::NOW;
 use crate::clock::Clock;
 use crate::doctor::Checkup;
 use crate::error::Result;
@@ -81,7 +82,7 @@ async fn times(look: &mut Look, clock: &dyn Clock, checkup: &mut Checkup) -> Res
     let mut trips = Vec::new();
     for _ in 0..PINGS {
         let (began, wall) = (clock.now(), clock.wall_micros());
-        let rows = look.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", &[]).await?;
+        let rows = look.query(&format!("SELECT {NOW}"), &[]).await?;
         let trip = clock.now().since(began);
         let theirs: i64 = rows.first().map_or(Ok(0), |row| cell(row, 0))?;
         let ahead = i128::from(theirs) - i128::from(wall) - i128::try_from(trip.as_micros() / 2).unwrap_or(0);

@@ -44,9 +44,11 @@ impl Errand {
 
 impl Drop for Errand {
     fn drop(&mut self) {
-        // One that was never begun, or that nobody waits for any longer: a release is done all the same.
+        // One that was never begun, or that nobody waits for any longer: a release is done all the same. A claim must not be, as it
+        // could come after its release.
         let again = |op| Task { kind: Kind::Release, ops: vec![op], reply: oneshot::channel().0 };
-        let unfinished = self.task.take().or_else(|| self.release.take().map(again));
+        let begun = self.release.take().map(again);
+        let unfinished = self.task.take().filter(|task| task.kind == Kind::Release).or(begun);
         self.desk.give_back(self.link.take());
         let mut state = self.desk.state();
         state.dismiss(Lane::Work);

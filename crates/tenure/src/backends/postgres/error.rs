@@ -1,6 +1,6 @@
 //! What PostgreSQL's refusals mean to a user.
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::error::{Certainty, Error, ErrorKind};
 
@@ -45,9 +45,22 @@ pub(super) fn is_missing_table(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME))
 }
 
+/// Whether this server takes no writes (any more).
+pub(super) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// Whether it is about the connection, of which a pooler speaks like this too: the server may have done what was asked.
+fn is_of_the_connection(told: &DbError) -> bool {
+    let ends_it = matches!(told.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+        && told.code() != &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT;
+    ends_it || told.code().code().starts_with("08")
+}
+
 /// Translates an error of a statement. What the server refused was not applied; what it did not answer may have been.
 pub(super) fn of_statement(error: tokio_postgres::Error) -> Error {
-    let certainty = if error.as_db_error().is_some() { Certainty::NotApplied } else { Certainty::Unknown };
+    let refused = error.as_db_error().is_some_and(|told| !is_of_the_connection(told));
+    let certainty = if refused { Certainty::NotApplied } else { Certainty::Unknown };
     translate(error).with_certainty(certainty)
 }
 
@@ -107,6 +120,7 @@ fn translate(error: tokio_postgres::Error) -> Error {
         &SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED => {
             (ErrorKind::Unavailable, "other transactions were in the way again and again")
         }
+        code if code.code().starts_with("08") => (ErrorKind::Unavailable, "the connection to PostgreSQL failed"),
         _ => (ErrorKind::Store, "PostgreSQL refused"),
     };
     Error::new(kind, message).because(chain(&error))

@@ -4,7 +4,7 @@
 //! transaction whether its client is there. Where nothing is heard, as behind a pooler of transactions, the client looks at the
 //! names it waits for again and again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,8 +25,8 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
-/// How long a message to oneself may take, once the connection has answered since, before it counts as deaf.
-const HEARD_MAX: Duration = Duration::from_millis(500);
+/// How long a message to oneself may take before the connection counts as deaf.
+const HEARD_MAX: Duration = Duration::from_secs(1);
 /// How often a connection that listens is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(3);
 /// The pause before another try to listen, and between two looks at what is waited for: at first, and at most.
@@ -215,9 +215,10 @@ impl Keeper {
         let mut hello = shared.hello.subscribe();
         let text = Message::Hello { nonce }.text();
         other.query(HELLO, &[(&channel, Type::TEXT), (&text, Type::TEXT)]).await?;
-        // A connection of the server's own passes on what was said before it answers.
-        let still = backend(link).await? == own;
-        let heard = still && timeout(HEARD_MAX, hello.wait_for(|heard| *heard == nonce)).await.is_ok();
+        // With nothing asked meanwhile: a pooler passes on what its connection hears to whoever it works for at that moment, and to
+        // nobody at rest.
+        let told = timeout(HEARD_MAX, hello.wait_for(|heard| *heard == nonce)).await.is_ok();
+        let heard = told && backend(link).await? == own;
         if !heard {
             // The pooler's connection would listen for as long as it lives. As a rule it is given the same one again.
             drop(link.execute(&format!("UNLISTEN \"{channel}\"")).await);
@@ -268,21 +269,28 @@ impl Keeper {
         let mut look = self.desk.look().await?;
         for some in waiting.chunks(LOOK_AT_MAX) {
             let names: Vec<&str> = some.iter().map(|(_, name)| name.as_str()).collect();
+            let mut there = HashSet::new();
             for row in look.query(&self.desk.statements.look, &[(&names, Type::TEXT_ARRAY)]).await? {
                 let queue = match queue_of(&row) {
                     Ok(queue) => queue,
                     // Whoever waits for this name is told when it renews; the others are looked at all the same.
                     Err(error) => {
                         tracing::warn!(%error, "passed over");
+                        there.extend(some.iter().map(|(id, _)| *id));
                         continue;
                     }
                 };
+                there.extend(queue.claims.iter().map(|claim| claim.id));
                 let granted = queue.holders().filter(|claim| some.iter().any(|(id, _)| *id == claim.id));
                 for (claim, grant) in granted.filter_map(|claim| Some((claim, claim.grant?))) {
                     self.shared.waiting().remove(&claim.id);
                     self.shared.tell(Event::Granted { id: claim.id, grant, number: claim.number });
                 }
             }
+            // What is in no queue any more is not looked for again: its renewal tells the rest.
+            some.iter()
+                .filter(|(id, _)| !there.contains(id))
+                .for_each(|(id, _)| drop(self.shared.waiting().remove(id)));
         }
         Ok(())
     }

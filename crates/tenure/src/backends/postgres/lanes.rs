@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use tokio::sync::oneshot;
 
+use super::idle::Idle;
 use super::link::Link;
 use crate::error::{Error, Result};
 use crate::machine::{Op, Outcome};
@@ -79,7 +80,7 @@ impl Task {
 
     /// Whoever asked has left, and was told nothing. A release is done all the same; and it may overtake what it ends, which
     /// therefore must not come after it.
-    fn is_left(&self) -> bool {
+    pub(super) fn is_left(&self) -> bool {
         self.reply.is_closed() && self.kind != Kind::Release
     }
 
@@ -104,7 +105,7 @@ pub(super) struct State {
     waiting: VecDeque<Name>,
     pending: usize,
     working: [usize; 4],
-    pub(super) idle: Vec<Link>,
+    pub(super) idle: Idle,
     /// Names that others wanted too.
     pub(super) contended: HashSet<Name>,
 }
@@ -146,7 +147,7 @@ impl State {
         if !is_quiet || self.alone.contains_key(name) || self.contended.contains(name) {
             return None;
         }
-        let link = self.idle.pop().filter(|link| !link.is_closed())?;
+        let link = self.idle.pop()?;
         self.working[Lane::Work as usize] += 1;
         Some(link)
     }
@@ -213,6 +214,11 @@ impl State {
             queue.push_front(task);
         }
         batch
+    }
+
+    /// Whether there are more names to be dealt with alone than are.
+    pub(super) fn has_more_alone(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// All that is asked of one name, in order. Until [`settled`](Self::settled), nobody else deals with it.

@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notificati
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{
-    is_answer, is_lost_statement, is_stale_statement, no_answer, of_connecting, of_statement, unavailable,
+    is_answer, is_lost_statement, is_read_only, is_stale_statement, no_answer, of_connecting, of_statement, unavailable,
 };
 use super::preparing::{OFF, ON, Preparing, UNDECIDED};
 use super::url::{Settings, Target};
@@ -100,13 +100,20 @@ impl Link {
                 self.prepares.store(ON, Ordering::Relaxed);
                 true
             }
-            settled => settled == ON,
+            settled => settled == ON && !self.preparing.is_refuted(self.host),
         }
     }
 
     /// It is not used again: what it is in the middle of is undone by the server when it ends.
     pub(super) fn give_up(&self) {
         self.unusable.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives it up if it leads to a server that takes no writes any more: another host may.
+    pub(super) fn judge(&self, error: &tokio_postgres::Error) {
+        if is_read_only(error) {
+            self.give_up();
+        }
     }
 
     /// Returns when the connection has ended.
@@ -145,6 +152,10 @@ impl Link {
         match self.within(self.once(sql, params)).await? {
             // It ran nothing.
             Err(error) if self.unprepared(&error) => self.within(self.once(sql, params)).await,
+            Err(error) => {
+                self.judge(&error);
+                Ok(Err(error))
+            }
             answer => Ok(answer),
         }
     }

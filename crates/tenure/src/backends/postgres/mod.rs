@@ -20,6 +20,7 @@ mod desk;
 mod doctor;
 mod errand;
 mod error;
+mod idle;
 mod inbox;
 mod lanes;
 mod link;

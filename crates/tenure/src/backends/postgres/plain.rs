@@ -13,6 +13,7 @@ use super::desk::{Desk, TRIES_MAX};
 use super::error::{is_collision, is_held_up, of_statement};
 use super::link::{Link, Param};
 use super::rows::{cell, client_of, signed, span, unsigned};
+use super::statements::Statements;
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::machine::{Grant, Op, Outcome, Standing};
@@ -61,15 +62,23 @@ impl Desk {
         if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let params: [Param<'_>; 5] = [
-            (&names, Type::TEXT_ARRAY),
-            (&ids, Type::INT8_ARRAY),
-            (&ttls, Type::INT8_ARRAY),
-            (&blocks, Type::INT8_ARRAY),
-            (&clients, Type::TEXT_ARRAY),
-        ];
+        let Statements { claim, claim_one, .. } = &self.statements;
+        let rows = if let ([name], [id], [ttl], [block], [client]) = (&*names, &*ids, &*ttls, &*blocks, &*clients) {
+            let params: [Param<'_>; 5] =
+                [(name, Type::TEXT), (id, Type::INT8), (ttl, Type::INT8), (block, Type::INT8), (client, Type::TEXT)];
+            self.retried(link, claim_one, &params).await?
+        } else {
+            let params: [Param<'_>; 5] = [
+                (&names, Type::TEXT_ARRAY),
+                (&ids, Type::INT8_ARRAY),
+                (&ttls, Type::INT8_ARRAY),
+                (&blocks, Type::INT8_ARRAY),
+                (&clients, Type::TEXT_ARRAY),
+            ];
+            self.retried(link, claim, &params).await?
+        };
         let mut answered = HashMap::new();
-        for row in self.retried(link, &self.statements.claim, &params).await? {
+        for row in rows {
             if let Some((index, ttl)) = places.get(&cell(&row, 0)?) {
                 let grant = grant(&row, 2)?;
                 let standing = Standing { number: unsigned(cell(&row, 1)?), ttl: *ttl, state: Ok(grant) };
@@ -101,10 +110,17 @@ impl Desk {
         if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let params: [Param<'_>; 3] =
-            [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&numbers, Type::INT8_ARRAY)];
+        let Statements { release, release_one, .. } = &self.statements;
+        let rows = if let ([name], [id], [number]) = (&*names, &*ids, &*numbers) {
+            let params: [Param<'_>; 3] = [(name, Type::TEXT), (id, Type::INT8), (number, Type::INT8)];
+            self.retried(link, release_one, &params).await?
+        } else {
+            let params: [Param<'_>; 3] =
+                [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&numbers, Type::INT8_ARRAY)];
+            self.retried(link, release, &params).await?
+        };
         let mut answered = HashMap::new();
-        for row in self.retried(link, &self.statements.release, &params).await? {
+        for row in rows {
             if let Some(index) = places.get(&cell(&row, 0)?) {
                 answered.insert(*index, Outcome::Released);
             }

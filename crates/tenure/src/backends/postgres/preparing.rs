@@ -26,6 +26,11 @@ impl Preparing {
         self.0.get(host).is_some_and(|known| known.load(Ordering::Relaxed) == ON)
     }
 
+    /// Whether it is known that a pooler is there.
+    pub(super) fn is_refuted(&self, host: usize) -> bool {
+        self.0.get(host).is_some_and(|known| matches!(known.load(Ordering::Relaxed), OFF | LOST))
+    }
+
     /// Whether new connections may come to prepare: some host is known to be direct.
     pub(super) fn is_on(&self) -> bool {
         (0..self.0.len()).any(|host| self.is_direct(host))

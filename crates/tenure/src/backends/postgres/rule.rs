@@ -24,6 +24,8 @@ pub(super) enum Wait {
     /// What is locked is left alone, and nothing is known of it.
     Not,
     Briefly,
+    /// While other names wait to be waited for.
+    InTurn,
     Long,
 }
 
@@ -34,6 +36,9 @@ impl Wait {
         match self {
             Self::Not | Self::Briefly => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 1000"
+            }
+            Self::InTurn => {
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 200"
             }
             Self::Long => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 5000"
@@ -113,7 +118,11 @@ impl Desk {
             match failed {
                 Failed::Missing(names) if tries < TRIES_MAX => {
                     // In a transaction of its own: rows that are made are locked in another order than rows that are there.
-                    link.query(&self.statements.make, &[(&names, Type::TEXT_ARRAY)]).await.map_err(not_applied)?;
+                    match link.raw(&self.statements.make, &[(&names, Type::TEXT_ARRAY)]).await.map_err(not_applied)? {
+                        Ok(_) => {}
+                        Err(error) if is_collision(&error) => {}
+                        Err(error) => return Err(not_applied(of_statement(error))),
+                    }
                 }
                 Failed::Missing(names) => {
                     return Err(unavailable(&format!("the row of {} vanishes", names.join(", "))));
@@ -207,6 +216,7 @@ impl Desk {
 /// with it, nobody knows.
 fn answered(link: &Link, answer: Answer) -> Tried<Vec<Row>> {
     answer.map_err(|error| {
+        link.judge(&error);
         let collides = link.unprepared(&error) || is_collision(&error);
         let error = of_statement(error);
         if collides { Failed::Collision(error) } else { Failed::For(error) }
@@ -228,7 +238,9 @@ fn decide(rows: &[Row], ops: &[&(Name, Op)], wait: Wait) -> Tried<Decided> {
         queues.insert(name, (queue.clone(), queue));
     }
     let is_missing = |(name, op): &(Name, Op)| {
-        matches!(op, Op::Claim(_)) && !queues.contains_key(name.as_str()) && !held.contains(name.as_str())
+        // What was claimed may be about to appear, and then a release must not have come before it: to make the row waits for that.
+        let needs_row = matches!(op, Op::Claim(_) | Op::Release { number: None, .. });
+        needs_row && !queues.contains_key(name.as_str()) && !held.contains(name.as_str())
     };
     let missing: Vec<String> = ops.iter().filter(|asked| is_missing(asked)).map(|(name, _)| name.to_string()).collect();
     if !missing.is_empty() && wait != Wait::Not {

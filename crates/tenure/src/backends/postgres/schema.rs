@@ -59,9 +59,10 @@ async fn make(link: &Link, settings: &Settings) -> Result<()> {
     let there = link.query("SELECT to_regnamespace($1) IS NOT NULL", &[(&settings.schema, Type::TEXT)]).await?;
     // Asked for a schema that is there, PostgreSQL would want the right to make it all the same.
     let makes_schema = !there.first().map_or(Ok(false), |row| cell(row, 0))?;
-    // One after another: two that make the same table at once would both fail.
+    // One after another: two that make the same table at once would both fail. And each sees what the one before it made, whatever
+    // the server's default.
     let sql = format!(
-        "BEGIN; SET LOCAL lock_timeout = 5000; SELECT pg_advisory_xact_lock({MAKING}); {} COMMIT",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 5000; SELECT pg_advisory_xact_lock({MAKING}); {} COMMIT",
         statements::tables(&settings.schema, VERSION, makes_schema)
     );
     let made = link.execute(&sql).await;

@@ -23,7 +23,7 @@ impl Desk {
     /// Not to be cancelled: a worker is counted until it ends.
     pub(super) async fn work(self: Arc<Self>, lane: Lane, mut link: Option<Link>) {
         loop {
-            let tasks = {
+            let mut tasks = {
                 let mut state = self.state();
                 let tasks = state.next_batch(lane);
                 if tasks.is_empty() {
@@ -40,6 +40,8 @@ impl Desk {
             };
             match open {
                 Ok(open) => {
+                    // Whoever gave up while it was opened may have released it since.
+                    tasks.retain(|task| !task.is_left());
                     let left = self.answer(lane, &open, tasks).await;
                     link = Some(open);
                     if let Some(left) = left {
@@ -63,7 +65,9 @@ impl Desk {
             self.runtime.spawn(rest);
         }
         let mut state = self.state();
-        state.idle.extend(link.take().filter(|link| !link.is_closed()));
+        if let Some(link) = link.take() {
+            state.idle.push(link);
+        }
         for task in tasks {
             if let Some(name) = task.only_name().cloned() {
                 state.push_alone(&name, [task]);
@@ -81,13 +85,20 @@ impl Desk {
         let mut sheet = Sheet::of(tasks);
         if lane == Lane::Alone {
             let all: Vec<usize> = sheet.left();
-            Box::pin(self.by_rule(link, &mut sheet, &all, Wait::Long)).await;
+            // Others are not to wait for long because somebody keeps some rows locked; whoever asked for those asks again.
+            let wait = if self.state().has_more_alone() { Wait::InTurn } else { Wait::Long };
+            Box::pin(self.by_rule(link, &mut sheet, &all, wait)).await;
             sheet.reply();
             return None;
         }
         let plain = self.plainly(link, sheet.kind(), &sheet.ops()).await;
         match plain {
             Ok(plain) => plain.into_iter().for_each(|(index, outcome)| sheet.note(index, Ok(outcome))),
+            // One of their rows cannot be dealt with; which one, the rule finds out.
+            Err(error)
+                if sheet.ops().len() > 1
+                    && error.kind() == ErrorKind::Store
+                    && error.certainty() == Certainty::NotApplied => {}
             Err(error) => sheet.fail(&error),
         }
         // Before anything else: nobody waits for what others still have to.
