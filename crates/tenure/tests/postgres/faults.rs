@@ -84,8 +84,8 @@ async fn no_connection_is_held_for_a_lock_or_a_wait() {
     until_waiting(&a, "x49", 1).await;
     let count = || server.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure'");
     assert!(count().parse::<u32>().unwrap() <= 2 * 13, "{}", count());
-    // All are held and waited for, and stay so with no more than the ears and what renews.
-    until("the others are closed", async || count().parse::<u32>().unwrap() <= 2 * 2).await;
+    // All are held and waited for, and stay so with no more than the ears and the few that renew.
+    until("the others are closed", async || count().parse::<u32>().unwrap() <= 2 * 3).await;
     for held in held {
         held.release().await.unwrap();
     }
