@@ -18,6 +18,8 @@ use crate::name::Name;
 pub(super) const BATCH_MAX: usize = 64;
 /// How many operations may wait before more are refused.
 const PENDING_MAX: usize = 200_000;
+/// How many names are remembered to have a row.
+const ROWS_MAX: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -106,6 +108,8 @@ pub(super) struct State {
     pending: usize,
     working: [usize; 4],
     pub(super) idle: Idle,
+    /// Names whose row was seen.
+    pub(super) rows: HashSet<Name>,
     /// Names that others wanted too.
     pub(super) contended: HashSet<Name>,
 }
@@ -214,6 +218,15 @@ impl State {
             queue.push_front(task);
         }
         batch
+    }
+
+    pub(super) fn has_row(&mut self, name: &Name) {
+        if !self.rows.contains(name) {
+            if self.rows.len() >= ROWS_MAX {
+                self.rows.clear();
+            }
+            self.rows.insert(name.clone());
+        }
     }
 
     /// Whether there are more names to be dealt with alone than are.

@@ -62,11 +62,14 @@ impl Desk {
         if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let Statements { claim, claim_one, .. } = &self.statements;
+        let Statements { claim, claim_one, take_one, .. } = &self.statements;
         let rows = if let ([name], [id], [ttl], [block], [client]) = (&*names, &*ids, &*ttls, &*blocks, &*clients) {
             let params: [Param<'_>; 5] =
                 [(name, Type::TEXT), (id, Type::INT8), (ttl, Type::INT8), (block, Type::INT8), (client, Type::TEXT)];
-            self.retried(link, claim_one, &params).await?
+            // Should its row have been swept meanwhile, the rule makes it.
+            let has_row = places.values().any(|(index, _)| self.state().rows.contains(&ops[*index].0));
+            let one = if has_row { take_one } else { claim_one };
+            self.retried(link, one, &params).await?
         } else {
             let params: [Param<'_>; 5] = [
                 (&names, Type::TEXT_ARRAY),
@@ -83,6 +86,7 @@ impl Desk {
                 let grant = grant(&row, 2)?;
                 let standing = Standing { number: unsigned(cell(&row, 1)?), ttl: *ttl, state: Ok(grant) };
                 answered.insert(*index, Outcome::Stands(standing));
+                self.state().has_row(&ops[*index].0);
             }
         }
         Ok(answered)

@@ -19,6 +19,7 @@ pub(super) struct Statements {
     pub(super) claim: String,
     pub(super) release: String,
     pub(super) renew: String,
+    pub(super) take_one: String,
     pub(super) claim_one: String,
     pub(super) release_one: String,
     /// Makes the rows of names that have none; as if they had just been used, so that they are not swept at once.
@@ -40,6 +41,15 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) fn of(schema: &str) -> Self {
+        let taken = format!(
+            "UPDATE {schema}.names n SET (id, number, ttl, token, block_end, granted, expires, client, last) =
+               (SELECT $2::bigint, t.next, $3::bigint, t.next, t.next + $4::bigint - 1, t.now, t.now + $3, $5::text, t.next + $4 - 1
+                FROM (SELECT u.now, greatest(u.now, n.last + 1) AS next FROM (SELECT {NOW} AS now) u) t)
+             WHERE n.name = (SELECT name FROM {schema}.names WHERE name = $1 AND queue IS NULL AND (id IS NULL OR expires <= {NOW})
+                             FOR UPDATE SKIP LOCKED)
+               AND n.queue IS NULL AND (n.id IS NULL OR n.expires <= {NOW})
+             RETURNING n.id, n.number, n.token, n.block_end, n.granted"
+        );
         Self {
             // A free name, new or not: taken by this one statement. Names are locked in their order, here and everywhere, so that no two
             // clients wait for each other, and what somebody else has locked is passed over. The clock is read once a row is locked.
@@ -89,16 +99,10 @@ impl Statements {
                  WHERE n.name = l.name AND n.name = a.name AND n.id = a.id AND n.queue IS NULL AND n.expires > {NOW}
                  RETURNING n.id, n.number, n.ttl, n.token, n.block_end, n.granted"
             ),
-            // The same for one name alone, which takes the server half as long.
+            // The same for one name alone, which the server does sooner; and sooner still if its row is known to be there.
+            take_one: taken.clone(),
             claim_one: format!(
-                "WITH taken AS (
-                   UPDATE {schema}.names n SET (id, number, ttl, token, block_end, granted, expires, client, last) =
-                     (SELECT $2::bigint, t.next, $3::bigint, t.next, t.next + $4::bigint - 1, t.now, t.now + $3::bigint, $5::text, t.next + $4::bigint - 1
-                      FROM (SELECT u.now, greatest(u.now, n.last + 1) AS next FROM (SELECT {NOW} AS now) u) t)
-                   WHERE n.name = (SELECT name FROM {schema}.names WHERE name = $1 AND queue IS NULL AND (id IS NULL OR expires <= {NOW})
-                                   FOR UPDATE SKIP LOCKED)
-                     AND n.queue IS NULL AND (n.id IS NULL OR n.expires <= {NOW})
-                   RETURNING n.id, n.number, n.token, n.block_end, n.granted),
+                "WITH taken AS ({taken}),
                  made AS (
                    INSERT INTO {schema}.names AS n (name, id, number, ttl, token, block_end, granted, expires, client, last)
                    SELECT $1, $2, t.next, $3, t.next, t.next + $4 - 1, t.now, t.now + $3, $5, t.next + $4 - 1
