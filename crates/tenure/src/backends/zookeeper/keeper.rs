@@ -48,6 +48,8 @@ async fn follow(desk: Weak<Desk>, session: Weak<Session>, mut states: zookeeper_
                 return desk.session_ended(&session);
             }
             if state == SessionState::SyncConnected {
+                // Seen now, so that one that breaks soon is not taken for the same as the next.
+                session.doubt();
                 desk.runtime.spawn(recheck(Arc::downgrade(&desk), Arc::downgrade(&session)));
             }
             if state == SessionState::SyncConnected && !is_new {
@@ -124,6 +126,10 @@ impl Desk {
 
     /// Asks all servers for their limits, if nobody has since this was called. Once one has answered, the others are given
     /// `grace`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was not learnt is asked for again.
     pub(super) async fn ask_limits(&self, grace: Duration) {
         let came = self.clock.now();
         let mut asked_at = self.asked_at.lock().await;

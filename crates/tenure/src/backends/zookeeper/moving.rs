@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use zookeeper_client::{CreateMode, Error as Refused, MultiWriter};
 
 use super::desk::Desk;
@@ -110,8 +111,13 @@ impl Desk {
     }
 
     /// Makes sure that a session lives as long as a claim of this ttl may be relied on that is renewed elsewhere until now. An
-    /// error if that cannot be known.
+    /// error if that cannot be known, or not soon: others may be asked for together with it.
     async fn prove(&self, session: &Session, ttl: Duration) -> Answered<()> {
+        let patience = session.tick() * 4 + ttl / 3;
+        timeout(patience, self.prove_patiently(session, ttl)).await.unwrap_or(Err(Refused::Timeout))
+    }
+
+    async fn prove_patiently(&self, session: &Session, ttl: Duration) -> Answered<()> {
         for _ in 0..PROOFS_MAX {
             // Without the tick, so that what is proven holds as well a tick later, which proving takes.
             let until = self.clock.now() + ttl;

@@ -196,6 +196,10 @@ impl Session {
     }
 
     /// Whether its server answers a write within this time. It proves nothing else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was written says nothing.
     pub(super) async fn is_answered_within(&self, patience: Duration) -> bool {
         matches!(timeout(patience, self.write_beat()).await, Ok(Ok(())))
     }
