@@ -293,4 +293,25 @@ mod tests {
         let both = heard(9).and(heard(7)).heard.unwrap();
         assert_eq!((both.min, both.max), (Duration::from_secs(9), Duration::from_secs(7)), "they do not agree");
     }
+
+    #[tokio::test]
+    #[allow(clippy::disallowed_methods)]
+    async fn servers_that_refuse_hang_and_close_are_told_apart() {
+        let listen = || tokio::net::TcpListener::bind(("127.0.0.1", 0));
+        let (hung, closing, gone) = (listen().await.unwrap(), listen().await.unwrap(), listen().await.unwrap());
+        let port = |listener: &tokio::net::TcpListener| listener.local_addr().unwrap().port();
+        let ports = [port(&hung), port(&closing), port(&gone)];
+        drop(gone);
+        tokio::spawn(async move { while closing.accept().await.is_ok() {} });
+        let settings = Settings::parse("zookeeper://127.0.0.1/x").unwrap();
+        for question in [Question::Limits, Question::Timeout(Duration::from_secs(4))] {
+            let asked = ports.map(|port| {
+                let (settings, host) = (settings.clone(), ("127.0.0.1".to_owned(), port));
+                async move { of(&settings, &host, question, Duration::from_millis(500)).await }
+            });
+            let replies = join_all(asked).await;
+            let seen: Vec<_> = replies.iter().map(|r| (r.hangs, r.closed.is_some(), r.away.is_some())).collect();
+            assert_eq!(seen, [(true, false, false), (false, true, false), (false, false, true)]);
+        }
+    }
 }
