@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tenure::Loss;
-use tenure::backend::{Backend, Event, Renewed};
+use tenure::backend::{Backend, ClaimRequest, Event, RenewRequest, Renewed};
+use tenure::{Loss, Name};
 use tenure_testkit::servers::{Proxy, Zookeeper};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{Ear, claims, connect, name, raw, request, soon, until};
 
@@ -26,22 +27,83 @@ async fn only_what_all_servers_allow_is_promised() {
 async fn a_session_that_a_server_would_end_sooner_is_not_trusted() {
     let servers = Zookeeper::builder().config_of(1, "maxSessionTimeout", "5000").start();
     let address = |member: usize| format!("127.0.0.1:{}", servers.port(member));
-    let (first, second) = (Proxy::to(address(0)).await, Proxy::to(address(1)).await);
-    second.refuse(true).await;
-    let client = Ear::at(&format!("zookeeper://{},{}/limits", first.address(), second.address())).await;
+    let (first, second) = (Proxy::to(address(0)).await, Switch::to(address(0)).await);
+    let client = Ear::at(&format!("zookeeper://{},{}/limits", first.address(), second.address)).await;
     let (name, wish) = (name("x"), request(Duration::from_secs(30)));
     let standing = client.stands(&name, &wish).await;
     assert!(standing.state.is_ok());
-    // Now only the server with the other limit is to be had.
-    second.refuse(false).await;
+    // Now only one server is to be had, and it has come back with another limit.
+    second.turn_to(address(1));
     first.refuse(true).await;
     first.cut();
     let lost = |event: &Event| matches!(event, Event::Ended { id, number, loss: Loss::Gone } if *id == wish.id && *number == standing.number);
     until("it is known", async || client.heard(lost)).await;
-    assert_eq!(client.renew(&name, &wish).await, Renewed::Gone);
+    until("it is gone", async || renewed(&client, &name, &wish).await == Some(Renewed::Gone)).await;
     let raw = raw(&servers).await;
     until("its node goes", async || claims(&raw, "/limits/x").await.is_empty()).await;
-    assert_eq!(client.backend.capabilities().ttl_max, Duration::from_secs(5));
+    until("the limit is known", async || client.backend.capabilities().ttl_max == Duration::from_secs(5)).await;
     let short = request(Duration::from_secs(4));
     assert!(client.stands(&name, &short).await.state.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_does_not_go_to_a_server_that_was_not_heard_of() {
+    let servers = Zookeeper::builder().config_of(1, "maxSessionTimeout", "5000").start();
+    let address = |member: usize| format!("127.0.0.1:{}", servers.port(member));
+    let (first, second) = (Proxy::to(address(0)).await, Proxy::to(address(1)).await);
+    second.refuse(true).await;
+    let client = Ear::at(&format!("zookeeper://{},{}/unheard", first.address(), second.address())).await;
+    let (name, wish) = (name("x"), request(Duration::from_secs(30)));
+    let standing = client.stands(&name, &wish).await;
+    second.refuse(false).await;
+    first.refuse(true).await;
+    first.cut();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(second.connections(), 0, "it would end the session after five seconds");
+    first.refuse(false).await;
+    let stands = |renewed: &Renewed| matches!(renewed, Renewed::Stands(found) if found.number == standing.number);
+    until("it is renewed", async || renewed(&client, &name, &wish).await.is_some_and(|renewed| stands(&renewed))).await;
+    // Whoever makes another session asks again.
+    let other = request(Duration::from_secs(4));
+    assert!(client.stands(&crate::support::name("y"), &other).await.state.is_ok());
+    assert_eq!(client.backend.capabilities().ttl_max, Duration::from_secs(5));
+}
+
+/// What becomes of a claim that is renewed, if that is answered.
+async fn renewed(client: &Ear, name: &Name, wish: &ClaimRequest) -> Option<Renewed> {
+    let renewal = RenewRequest { name: name.clone(), id: wish.id, ttl: wish.ttl };
+    soon("a renewal", client.backend.renew(vec![renewal], false)).await.ok()?.value.pop()
+}
+
+/// A place where one server is, and then another.
+struct Switch {
+    address: String,
+    to: tokio::sync::watch::Sender<String>,
+}
+
+impl Switch {
+    async fn to(target: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (to, turned) = tokio::sync::watch::channel(target);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut turned = turned.clone();
+                let target = turned.borrow_and_update().clone();
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(target).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = turned.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { address, to }
+    }
+
+    /// Cuts all connections, and makes new ones to another server.
+    fn turn_to(&self, target: String) {
+        self.to.send(target).unwrap();
+    }
 }

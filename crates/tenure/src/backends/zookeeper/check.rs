@@ -86,6 +86,12 @@ async fn orphan(desk: &Arc<Desk>, session: &Session, request: &ClaimRequest) -> 
     format!("{stem}{}", made.1)
 }
 
+/// As if it had connected anew, and nobody asked the servers about it: not those who were told of its first connection either.
+async fn reconnect(session: &Session) {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    session.trust().reconnect();
+}
+
 fn placed_at(desk: &Desk, id: ClaimId) -> String {
     desk.table.get(id).and_then(|entry| entry.placed).unwrap().node
 }
@@ -158,13 +164,64 @@ async fn a_session_that_is_slow_keeps_no_other_waiting() {
 async fn nothing_counts_while_it_is_not_known_what_timeout_a_connection_has() {
     let desk = client("/doubt").await;
     let session = desk.session(LONG).await.unwrap();
-    session.trust().reconnect();
+    reconnect(&session).await;
     let (connection, counted) = (session.doubt().unwrap(), session.counted());
     let until = desk.clock.now() + LONG;
     assert!(!session.prove(until).await.unwrap(), "although it was written to");
     assert_eq!(session.counted(), counted);
-    session.settle(connection, session.tick());
+    assert!(session.settle(connection, session.tick()));
     assert!(session.prove(until).await.unwrap() && session.counted() > counted);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_in_doubt_holds_no_other_back() {
+    let (desk, quick, slow) = (client("/unsure").await, request(Duration::from_secs(20)), request(LONG));
+    stands(&desk, &quick).await;
+    stands(&desk, &slow).await;
+    let session = desk.session(LONG).await.unwrap();
+    reconnect(&session).await;
+    let answers = renewed(&desk, &[&slow, &quick]).await;
+    assert!(matches!(&answers[..], [Renewed::Unknown(_), Renewed::Stands(_)]), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_given_up_is_not_kept_alive() {
+    let (desk, wish) = (client("/given-up").await, request(LONG));
+    stands(&desk, &wish).await;
+    let session = desk.session(LONG).await.unwrap();
+    desk.session_ended(&session);
+    let (id, left) = (session.id, Arc::downgrade(&session));
+    drop(session);
+    for _ in 0..500 {
+        if left.upgrade().is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(left.upgrade().is_none(), "somebody has it");
+    assert_ne!(desk.session(LONG).await.unwrap().id, id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_session_that_nobody_has_is_let_go() {
+    let (desk, wish) = (client("/let-go").await, request(LONG));
+    stands(&desk, &wish).await;
+    let session = desk.session(LONG).await.unwrap();
+    assert!(!desk.retire(&session), "it has a claim");
+    desk.vacate(&session);
+    assert!(!desk.retire(&session), "although it has lost its slot");
+    let next = desk.session(LONG).await.unwrap();
+    assert_ne!(next.id, session.id);
+    desk.table.remove_session(session.id);
+    for _ in 0..500 {
+        // Whoever looks after the claim or the session has it for a moment now and then.
+        if desk.retire(&session) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(desk.retire(&session));
+    assert_eq!(desk.session(LONG).await.unwrap().id, next.id, "the one that has come for it stays");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,8 +234,7 @@ async fn a_claim_that_is_fetched_does_not_undo_that_another_attempt_has_it() {
     let session = two.session(LONG).await.unwrap();
     let mut record = Record::of(&wish, LONG);
     (record.number, record.token) = (Some(known.number()), Some(known.token()));
-    let trusted = two.trusted_elsewhere(&session, LONG);
-    let moved = two.transfer(&session, &name(), (&node, known.version), record, trusted).await.unwrap();
+    let moved = two.transfer(&session, &name(), (&node, known.version), record, LONG).await.unwrap();
     assert!(moved.is_none(), "{moved:?}");
     let (_, known) = found(&two, wish.id).await.remove(0);
     assert_eq!(known.number(), later.number);
@@ -200,8 +256,7 @@ async fn a_claim_goes_only_where_it_lives_as_long_as_it_was_trusted() {
     let mut record = Record::of(&wish, long);
     (record.number, record.token) = (Some(known.number()), Some(known.token()));
     // Longer than anything can be known to live.
-    let trusted = desk.clock.now() + long * 3;
-    let refused = desk.transfer(&next, &name(), (&node, known.version), record, trusted).await;
+    let refused = desk.transfer(&next, &name(), (&node, known.version), record, long * 3).await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(placed_at(&desk, wish.id), node.name);
     let trusted = desk.clock.now() - next.tick() + long;

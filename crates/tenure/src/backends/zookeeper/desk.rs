@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::error::unavailable;
 use super::keeper;
-use super::limits::{Host, Limits, Told};
+use super::limits::{Heard, Host, Limits, Told};
 use super::names::Paths;
+use super::probe::GRACE;
 use super::record::Known;
 use super::session::Session;
 use super::table::Table;
@@ -96,8 +97,17 @@ impl Desk {
         unpoisoned(&self.told).differ()
     }
 
-    pub(super) fn learn_limits(&self, told: Vec<(Host, Limits)>) {
+    pub(super) fn learn_limits(&self, told: Vec<(Host, Heard)>) {
         unpoisoned(&self.told).update(told);
+    }
+
+    pub(super) fn learn_ticks(&self, told: &[(Host, Duration)]) {
+        unpoisoned(&self.told).update_ticks(told);
+    }
+
+    /// The servers whose limits are known.
+    fn heard_hosts(&self) -> Vec<Host> {
+        unpoisoned(&self.told).heard_of(&self.settings.hosts)
     }
 
     /// The timeout of the session that has the claims of this ttl: whole milliseconds, and never less.
@@ -142,14 +152,31 @@ impl Desk {
             if let Some(session) = slot.as_ref().filter(|session| !session.has_ended()) {
                 return Ok(session.clone());
             }
-            let (clock, containers) = (desk.clock.clone(), desk.containers.clone());
-            let session = Session::open(&desk.settings, &desk.limits(), timeout, clock, containers).await?;
-            let session = Arc::new(session);
+            // It ends with its last user then.
+            *slot = None;
+            let session = Arc::new(desk.open(timeout).await?);
             *slot = Some(session.clone());
             keeper::start(&desk, &session);
             Ok(session)
         });
         opened.await.unwrap_or_else(|_| Err(unavailable("the runtime the client was opened on has ended")))
+    }
+
+    /// Makes a session, at servers of which it is known that they allow it: whoever comes to others finds out too late.
+    async fn open(&self, timeout: Duration) -> Result<Session> {
+        if self.heard_hosts().len() < self.settings.hosts.len() {
+            // Some were away when they were asked last.
+            self.ask_limits(GRACE).await;
+            self.timeout_of(timeout)?;
+        }
+        let (clock, containers) = (self.clock.clone(), self.containers.clone());
+        let place = (self.heard_hosts(), self.limits().tick);
+        let opened = Session::open(&self.settings, place, timeout, clock, containers).await;
+        if opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid) {
+            // The server gave another timeout than was to be expected. The next one who asks is told right.
+            self.ask_limits(GRACE).await;
+        }
+        opened
     }
 
     fn slot(&self, timeout: Duration) -> Result<Slot> {
@@ -158,7 +185,10 @@ impl Desk {
             return Ok(slot.clone());
         }
         if slots.len() >= SESSIONS_MAX {
-            slots.retain(|_, slot| slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|s| !s.has_ended())));
+            slots.retain(|_, slot| {
+                // Not one that is being made.
+                slot.try_lock().map_or(true, |slot| slot.as_ref().is_some_and(|session| !session.has_ended()))
+            });
         }
         if slots.len() >= SESSIONS_MAX {
             // One that has no claims makes room. Whoever is about to use it has it as well.
@@ -183,15 +213,35 @@ impl Desk {
     /// Lets go of a session that nobody has used for a while. False if somebody does.
     pub(super) fn retire(&self, session: &Arc<Session>) -> bool {
         let mut slots = unpoisoned(&self.slots);
-        let Some(slot) = slots.get(&session.timeout).cloned() else { return true };
-        let Ok(mut slot) = slot.try_lock() else { return false };
-        // Two are the slot's and the caller's.
-        if self.table.count(session.id) > 0 || Arc::strong_count(session) > 2 {
+        let slot = slots.get(&session.timeout).cloned();
+        let mut slot = match slot.as_ref().map(|slot| slot.try_lock()) {
+            Some(Ok(slot)) => Some(slot),
+            Some(Err(_)) => return false,
+            None => None,
+        };
+        let own = slot.as_mut().filter(|slot| slot.as_ref().is_some_and(|held| held.id == session.id));
+        // One is the caller's, and one the slot's.
+        let users = Arc::strong_count(session).saturating_sub(1 + usize::from(own.is_some()));
+        if self.table.count(session.id) > 0 || users > 0 {
             return false;
         }
-        *slot = None;
-        slots.remove(&session.timeout);
+        if let Some(own) = own {
+            **own = None;
+            slots.remove(&session.timeout);
+        }
         true
+    }
+
+    /// Takes a session that has ended out of its slot, so that it ends with its last user: as long as there is one, the
+    /// client library keeps it alive at the servers.
+    pub(super) fn vacate(&self, session: &Session) {
+        let slots = unpoisoned(&self.slots);
+        // Whoever has the lock either looks only, in which case its keeper comes here once more, or makes a new one.
+        if let Some(slot) = slots.get(&session.timeout)
+            && let Ok(mut slot) = slot.try_lock()
+        {
+            slot.take_if(|held| held.id == session.id);
+        }
     }
 
     /// How often sessions are to be heard of: a batch of renewals counts from the one that was heard of least recently.
@@ -203,6 +253,7 @@ impl Desk {
     /// A session has ended, and all its nodes with it.
     pub(super) fn session_ended(&self, session: &Session) {
         session.end();
+        self.vacate(session);
         let mut ended = unpoisoned(&self.ended);
         if !ended.contains(&session.id) {
             if ended.len() >= ENDED_MAX {
@@ -257,5 +308,12 @@ impl Desk {
 
     pub(super) fn keep_note(&self, path: String, writer: Arc<Session>, until: Moment) {
         unpoisoned(&self.notes).push((path, writer, until));
+    }
+
+    /// A note was not written after all.
+    pub(super) fn drop_note(&self, path: &str, writer: i64) {
+        let mut notes = unpoisoned(&self.notes);
+        let latest = notes.iter().rposition(|(kept, by, _)| kept == path && by.id == writer);
+        latest.map(|at| notes.swap_remove(at));
     }
 }

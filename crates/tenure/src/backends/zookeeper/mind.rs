@@ -115,13 +115,13 @@ async fn gone(desk: &Desk, id: ClaimId, entry: &Entry, placed: &Placed) -> Answe
 
 /// The claim, if there is still something to look after.
 fn present(desk: &Desk, id: ClaimId) -> Option<(Entry, Placed)> {
-    let entry = desk.table.get(id)?;
-    let placed = entry.placed.clone().filter(|_| !entry.ending && !entry.session.has_ended());
-    if placed.is_none() {
+    let seen = desk.table.change(id, |entry| {
+        let placed = entry.placed.clone().filter(|_| !entry.ending && !entry.session.has_ended());
         // Whoever places it anew starts another.
-        desk.table.change(id, |entry| entry.minded = false);
-    }
-    Some((entry, placed?))
+        entry.minded = placed.is_some();
+        placed.map(|placed| (entry.clone(), placed))
+    });
+    seen.flatten()
 }
 
 /// Sets the watches of a claim, and tells of its grant.
@@ -133,7 +133,8 @@ async fn watch(desk: &Arc<Desk>, id: ClaimId, entry: &Entry, placed: &Placed) ->
     if there.is_none_or(|stat| stat.ephemeral_owner != session.id) {
         return Ok(Woken::Gone);
     }
-    if entry.grant.is_some() {
+    if let Some(grant) = entry.grant {
+        desk.tell_granted(id, placed.number, grant);
         return Ok(Woken::By(own, None));
     }
     // Before the look, so that nothing is missed in between.
@@ -169,9 +170,10 @@ impl Desk {
     /// Tells of a grant, once; and lets claims of the same owner look again, which now may stand within it.
     pub(super) fn tell_granted(self: &Arc<Self>, id: ClaimId, number: u64, grant: crate::machine::Grant) {
         let told = self.table.change(id, |entry| std::mem::replace(&mut entry.told, true));
-        if told == Some(false) {
-            self.tell(Event::Granted { id, grant, number });
+        if told != Some(false) {
+            return;
         }
+        self.tell(Event::Granted { id, grant, number });
         let Some(granted) = self.table.get(id) else { return };
         for other in self.table.waiting(&granted.name, id) {
             let same_owner = |entry: &Entry| entry.request.owner == granted.request.owner;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use zookeeper_client::{CreateMode, Error as Refused, MultiWriter};
 
 use super::desk::Desk;
@@ -10,9 +11,16 @@ use super::names::{Node, digits, prefix};
 use super::record::Record;
 use super::session::{Answered, Kind, Session};
 use super::table::{Entry, Placed};
-use crate::clock::Moment;
 use crate::name::Name;
 use crate::owner::ClaimId;
+
+/// How often it is tried to prove that a session lives long enough: what is proven is of the past when the answer comes late.
+const PROOFS_MAX: usize = 4;
+
+/// What every lease ends sooner than the store has it.
+fn margin(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
 
 impl Desk {
     /// Puts a claim within one of its owner that holds: a node with that one's number. With `own`, the node it had goes. None
@@ -53,19 +61,17 @@ impl Desk {
     /// Makes the node of a claim anew in this session, in its place. None if the node is not there any more, or says something
     /// else than when it was looked into: then another attempt has taken the claim over, which must not be undone.
     ///
-    /// Somebody may rely on the claim until `trusted`, counted in the session it is in now: the new one has to be known to live
-    /// as long.
+    /// Somebody may rely on the claim for `trusted` from its latest renewal on, in the session it is in now: the new one has to
+    /// be known to live as long.
     pub(super) async fn transfer(
         &self,
         session: &Arc<Session>,
         name: &Name,
         (old, version): (&Node, i32),
         record: Record,
-        trusted: Moment,
+        trusted: Duration,
     ) -> Answered<Option<Placed>> {
-        if !session.prove(trusted).await? {
-            return Err(Refused::Timeout);
-        }
+        self.prove(session, trusted).await?;
         let parent = self.paths.of(name);
         let node = format!("{}{}", stem(&record), digits(old.number));
         let mut multi = session.client.new_multi_writer();
@@ -100,14 +106,30 @@ impl Desk {
         let Some(node) = Node::parse(&placed.node) else { return Ok(None) };
         let mut record = Record::of(&entry.request, ttl);
         (record.token, record.number) = (Some(placed.token), Some(placed.number));
-        let trusted = entry.session.counted().max(self.clock.now() - entry.session.tick()) + entry.ttl;
-        let moved = self.transfer(&session, &entry.name, (&node, placed.version), record, trusted).await?;
+        let moved = self.transfer(&session, &entry.name, (&node, placed.version), record, entry.ttl).await?;
         Ok(moved.and_then(|_| self.table.get(id)))
     }
 
-    /// Until when another process may rely on a claim of this ttl: it counts from a tick before its latest write at the latest.
-    pub(super) fn trusted_elsewhere(&self, session: &Session, ttl: Duration) -> Moment {
-        self.clock.now() - session.tick() + ttl
+    /// Makes sure that a session lives as long as a claim of this ttl may be relied on that is renewed elsewhere until now. An
+    /// error if that cannot be known, or not soon: others may be asked for together with it.
+    async fn prove(&self, session: &Session, ttl: Duration) -> Answered<()> {
+        let patience = session.tick() * 4 + ttl / 3;
+        timeout(patience, self.prove_patiently(session, ttl)).await.unwrap_or(Err(Refused::Timeout))
+    }
+
+    async fn prove_patiently(&self, session: &Session, ttl: Duration) -> Answered<()> {
+        for _ in 0..PROOFS_MAX {
+            // Without the tick, so that what is proven holds as well a tick later, which proving takes.
+            let until = self.clock.now() + ttl;
+            if !session.prove(until).await? {
+                return Err(Refused::Timeout);
+            }
+            // It may have been renewed meanwhile. Whoever did that counts from a tick before, and leaves a margin.
+            if session.counted() + session.timeout + session.tick() + margin(ttl) >= self.clock.now() + ttl {
+                return Ok(());
+            }
+        }
+        Err(Refused::Timeout)
     }
 
     /// Whether it was done; not, if one of the nodes was not there or not as expected.

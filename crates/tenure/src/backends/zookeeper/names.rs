@@ -169,7 +169,7 @@ fn parse_ours(name: &str) -> Option<(ClaimId, u64, Shape, i64)> {
         }
         None => return None,
     };
-    let number = number.parse::<i32>().ok().filter(|_| number.len() >= 10)?;
+    let number = number.parse::<i32>().ok().filter(|_| number.len() >= 10 && !number.starts_with('+'))?;
     Some((ClaimId(a << 32 | b << 16 | c), tag, shape, number.into()))
 }
 
@@ -270,7 +270,16 @@ mod tests {
             let node = Node::parse(name).unwrap();
             assert_eq!((node.number, node.shape), (number, Shape::Exclusive), "{name}");
         }
-        for name in ["leases", "locks", "lock-12", "", "0123", "_c_x-lock-", "99999999999999999999999999"] {
+        for name in [
+            "leases",
+            "locks",
+            "lock-12",
+            "",
+            "0123",
+            "_c_x-lock-",
+            "99999999999999999999999999",
+            "_c_01234567-89ab-4def-8123-0123456789ab-lock-+000000007",
+        ] {
             assert_eq!(Node::parse(name), None, "{name}");
         }
     }

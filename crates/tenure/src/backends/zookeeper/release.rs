@@ -196,18 +196,22 @@ impl Desk {
         };
         let note_path = self.paths.note(record.id);
         let data = serde_json::to_vec(&note).unwrap_or_default();
+        // Before it is there, for it may be there although no answer says so.
+        self.keep_note(note_path.clone(), writer.clone(), self.clock.now() + record.ttl());
         for _ in 0..TRIES_MAX {
             let mut multi = writer.client.new_multi_writer();
             let added = multi
-                .add_delete(&path, None)
+                .add_delete(&path, Some(known.version))
                 .and_then(|()| multi.add_create(&note_path, &data, &writer.options(CreateMode::Ephemeral)));
             added.map_err(of_request)?;
             if self.commit(&writer, multi).await.map_err(of_request)? {
-                self.keep_note(note_path, writer.clone(), self.clock.now() + record.ttl());
                 return Ok(true);
             }
             let there = writer.ask(Kind::Read, || writer.client.check_stat(&path)).await.map_err(of_request)?;
-            if there.is_none() {
+            if there.is_none_or(|stat| stat.version != known.version) {
+                // It has ended, or another attempt has taken it over since it was looked into: whoever breaks looks again.
+                self.forget(&path);
+                self.drop_note(&note_path, writer.id);
                 return Ok(false);
             }
             // A note of an earlier claim with this id is in the way, or the notes have no place yet.

@@ -121,8 +121,12 @@ impl Desk {
             Some(Err(error)) => return Err(error.clone()),
             // Placed while the others were asked for.
             None => {
-                entry.session.beat().await?;
+                entry.session.beat_within(&self.runtime, patience(entry.session.timeout)).await?;
             }
+        }
+        if entry.session.doubt().is_some() {
+            // It would count from before it reconnected, and all others that are asked for with it as well.
+            return Ok(Renewed::Unknown("it is not known yet whether its new server keeps the session as long".into()));
         }
         if *ttl > entry.ttl {
             match self.lengthen(*id, &entry, *ttl).await? {
@@ -140,9 +144,9 @@ impl Desk {
                 }
             };
         };
-        if standing.state.is_ok() {
-            // The answer tells.
-            self.table.change(*id, |entry| entry.told = true);
+        if let Ok(grant) = standing.state {
+            // The answer tells as well, unless nobody waits for it any more.
+            self.tell_granted(*id, standing.number, grant);
         }
         mind::start(self, *id);
         Ok(Renewed::Stands(standing))
@@ -180,7 +184,7 @@ impl Desk {
             let timeout = self.timeout_of(ttl).map_or(record.ttl(), |_| ttl);
             let target = self.session(timeout).await.map_err(|_| Refused::ConnectionLoss)?;
             (record.token, record.number) = (Some(known.token()), Some(known.number()));
-            let (old, trusted) = ((&node, known.version), self.trusted_elsewhere(&target, record.ttl()));
+            let (old, trusted) = ((&node, known.version), record.ttl());
             record.ttl_us = crate::clock::micros(timeout);
             let Some(placed) = self.transfer(&target, name, old, record.clone(), trusted).await? else { continue };
             let entry = Entry {
@@ -190,7 +194,7 @@ impl Desk {
                 session: target,
                 placed: Some(placed),
                 grant: None,
-                told: true,
+                told: false,
                 expires: self.clock.now() + timeout,
                 ending: false,
                 moving: 0,
@@ -198,8 +202,12 @@ impl Desk {
                 gate: Arc::default(),
             };
             let (entry, _) = self.table.enter(*id, || entry);
-            entry.session.beat().await?;
+            entry.session.beat_within(&self.runtime, patience(entry.session.timeout)).await?;
             let stands = self.stand(*id, &entry).await?;
+            if let Some(Ok(_)) = stands.as_ref().map(|(standing, _)| &standing.state) {
+                // The answer tells: whoever asks for it knows that it holds.
+                self.table.change(*id, |entry| entry.told = true);
+            }
             mind::start(self, *id);
             return Ok(stands.map_or(Renewed::Gone, |(standing, _)| Renewed::Stands(standing)));
         }

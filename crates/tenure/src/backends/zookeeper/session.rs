@@ -12,7 +12,7 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused
 
 use super::desk::pause;
 use super::error::{is_answer, of_connecting, unavailable};
-use super::limits::Limits;
+use super::limits::Host;
 use super::names::{Paths, parent};
 use super::pulse::Pulse;
 use super::trust::Trust;
@@ -47,6 +47,8 @@ pub(super) struct Session {
     pub(super) id: i64,
     /// The session's timeout: the ttl of its claims, in whole milliseconds.
     pub(super) timeout: Duration,
+    /// The servers that it may be at: those whose limits are known.
+    pub(super) hosts: Vec<Host>,
     clock: Arc<dyn Clock>,
     pulse: Mutex<Pulse>,
     trust: Mutex<Trust>,
@@ -78,10 +80,14 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Makes a session with this timeout, or says why there is none.
+    /// Makes a session with this timeout at one of these servers, or says why there is none. It will not go to others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that nobody is given ends by itself.
     pub(super) async fn open(
         settings: &Settings,
-        limits: &Limits,
+        (hosts, tick): (Vec<Host>, Duration),
         asked: Duration,
         clock: Arc<dyn Clock>,
         containers: Arc<AtomicBool>,
@@ -102,18 +108,18 @@ impl Session {
                     None => connector,
                 };
                 let sent = clock.now();
-                match connected.connect(&settings.servers()).await {
+                match connected.connect(&settings.servers(&hosts)).await {
                     // A short session leaves little time to connect in. Each try takes as long as that.
                     Err(Refused::Timeout) => {}
-                    answer => return answer.map(|client| (client, sent)),
+                    // At once, since a watcher tells only of what comes after it.
+                    answer => return answer.map(|client| (Trust::new(client.state_watcher()), client, sent)),
                 }
             }
         };
-        let (client, sent) = match timeout(CONNECT_MAX, connected).await {
+        let (trust, client, sent) = match timeout(CONNECT_MAX, connected).await {
             Ok(connected) => connected.map_err(of_connecting)?,
             Err(_) => return Err(unavailable("no server of the ensemble answers, or they have no quorum")),
         };
-        let trust = Trust::new(client.state_watcher());
         let given = client.session_timeout();
         if given != asked {
             return Err(other_timeout(asked, given));
@@ -125,7 +131,8 @@ impl Session {
             client,
             id,
             timeout: asked,
-            pulse: Mutex::new(Pulse::new(sent, limits.tick)),
+            hosts,
+            pulse: Mutex::new(Pulse::new(sent, tick)),
             clock,
             trust: Mutex::new(trust),
             beating: Arc::default(),
@@ -182,10 +189,19 @@ impl Session {
         self.trust().doubt()
     }
 
-    /// All servers keep to the session's timeout, up to this connection, and have this tick.
-    pub(super) fn settle(&self, connection: u64, tick: Duration) {
+    /// All servers keep to the session's timeout, and have this tick: settled, if this connection is the latest.
+    pub(super) fn settle(&self, connection: u64, tick: Duration) -> bool {
         self.pulse().lengthen_tick(tick);
-        self.trust().settle(connection);
+        self.trust().settle(connection)
+    }
+
+    /// Whether its server answers a write within this time. It proves nothing else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was written says nothing.
+    pub(super) async fn is_answered_within(&self, patience: Duration) -> bool {
+        matches!(timeout(patience, self.write_beat()).await, Ok(Ok(())))
     }
 
     pub(super) fn trust(&self) -> MutexGuard<'_, Trust> {

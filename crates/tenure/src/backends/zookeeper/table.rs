@@ -172,6 +172,16 @@ impl Table {
         self.condemned().remove(&(session, node.to_owned()));
     }
 
+    /// Of the nodes of a session only these, named by their paths, are there: condemned ones that are not among them have gone.
+    pub(super) fn absolve_all_but(&self, session: i64, paths: &[String]) {
+        let mut condemned = self.condemned();
+        if condemned.is_empty() {
+            return;
+        }
+        let there: HashSet<&str> = paths.iter().filter_map(|path| Some(path.rsplit_once('/')?.1)).collect();
+        condemned.retain(|(of, node)| *of != session || there.contains(node.as_str()));
+    }
+
     /// Gives a claim a node that was found. False if that one is being removed, or the claim is not there any more.
     pub(super) fn adopt(&self, id: ClaimId, session: i64, placed: &Placed, expires: Moment) -> bool {
         let mut entries = self.entries();

@@ -94,7 +94,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 ///
 /// Cancel safe: the connection is closed.
 pub(super) async fn dial(tls: Option<&Tls>, host: &str, port: u16) -> std::io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect((host, port)).await?;
+    greet(tls, host, TcpStream::connect((host, port)).await?).await
+}
+
+/// Begins to talk over a connection to this host.
+///
+/// # Cancel safety
+///
+/// Cancel safe: the connection is closed.
+pub(super) async fn greet(tls: Option<&Tls>, host: &str, stream: TcpStream) -> std::io::Result<Box<dyn Stream>> {
     let Some(tls) = tls else { return Ok(Box::new(stream)) };
     let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
     Ok(Box::new(TlsConnector::from(tls.config.clone()).connect(name, stream).await?))

@@ -15,9 +15,8 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Of a session that has just been made: its timeout is known.
-    pub(super) fn new(mut states: StateWatcher) -> Self {
-        states.state();
+    /// Of a session that has just been made: its timeout is known. What `states` has not told yet is told here.
+    pub(super) fn new(states: StateWatcher) -> Self {
         Self { states, connections: Count::default() }
     }
 
@@ -26,21 +25,28 @@ impl Trust {
     pub(super) fn doubt(&mut self) -> Option<u64> {
         while let Some(state) = self.states.changed().now_or_never() {
             if state == SessionState::SyncConnected {
-                self.connections.made += 1;
+                self.connections.connect();
             }
         }
         self.connections.doubt()
     }
 
+    /// Whether nobody will ever know: it connected anew while it was in doubt.
+    pub(super) fn is_spoilt(&mut self) -> bool {
+        self.doubt();
+        self.connections.spoilt
+    }
+
     /// As if it had connected anew.
     #[cfg(test)]
     pub(super) fn reconnect(&mut self) {
-        self.connections.made += 1;
+        self.connections.connect();
     }
 
-    /// The timeout is known to be the same up to this connection.
-    pub(super) fn settle(&mut self, connection: u64) {
-        self.connections.settle(connection);
+    /// The timeout is known to be the same over this connection, if it is the latest. Whether it is.
+    pub(super) fn settle(&mut self, connection: u64) -> bool {
+        self.doubt();
+        self.connections.settle(connection)
     }
 }
 
@@ -48,15 +54,26 @@ impl Trust {
 struct Count {
     made: u64,
     known: u64,
+    spoilt: bool,
 }
 
 impl Count {
-    fn doubt(&self) -> Option<u64> {
-        (self.made > self.known).then_some(self.made)
+    fn connect(&mut self) {
+        // The client library asks each server for what the one before gave. So had that one shortened the timeout, all later
+        // ones do as well, whatever they would give to others.
+        self.spoilt |= self.doubt().is_some();
+        self.made += 1;
     }
 
-    fn settle(&mut self, connection: u64) {
-        self.known = self.known.max(connection);
+    fn doubt(&self) -> Option<u64> {
+        (self.spoilt || self.made > self.known).then_some(self.made)
+    }
+
+    fn settle(&mut self, connection: u64) -> bool {
+        if connection == self.made && !self.spoilt {
+            self.known = connection;
+        }
+        self.doubt().is_none()
     }
 }
 
@@ -68,13 +85,21 @@ mod tests {
     fn what_was_learnt_before_a_connection_says_nothing_of_it() {
         let mut count = Count::default();
         assert_eq!(count.doubt(), None);
-        count.made = 1;
-        assert_eq!(count.doubt(), Some(1));
-        count.made = 2;
-        count.settle(1);
-        assert_eq!(count.doubt(), Some(2), "the servers were asked before the second one was made");
-        count.settle(2);
-        count.settle(1);
-        assert_eq!(count.doubt(), None);
+        for connection in 1..4 {
+            count.connect();
+            assert_eq!(count.doubt(), Some(connection));
+            assert!(!count.settle(connection - 1), "the servers were asked before it was made");
+            assert!(count.settle(connection) && count.doubt().is_none());
+        }
+    }
+
+    #[test]
+    fn a_connection_that_ended_in_doubt_is_never_settled() {
+        let mut count = Count::default();
+        count.connect();
+        count.connect();
+        assert!(count.spoilt);
+        assert!(!count.settle(1) && !count.settle(2));
+        assert_eq!(count.doubt(), Some(2));
     }
 }

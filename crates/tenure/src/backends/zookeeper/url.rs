@@ -80,7 +80,8 @@ impl Settings {
                 "tick" => {
                     tick = Some(parse_span(value).ok_or_else(|| {
                         invalid(&format!(
-                            "has tick={value}: it is the servers' tickTime, such as tick=2s or tick=500ms"
+                            "has tick={}: it is the servers' tickTime, such as tick=2s or tick=500ms",
+                            harmless(value)
                         ))
                     })?);
                 }
@@ -88,15 +89,18 @@ impl Settings {
                     scheme = Some(match value {
                         "digest" => Scheme::Digest,
                         "sasl" => Scheme::Sasl,
-                        _ => return Err(invalid(&format!("has auth={value}: it is digest or sasl"))),
+                        _ => return Err(invalid(&format!("has auth={}: it is digest or sasl", harmless(value)))),
                     });
                 }
                 "tls" if value == "true" => tls = true,
-                "tls" => return Err(invalid(&format!("has tls={value}: it is true, or left out"))),
+                "tls" => return Err(invalid(&format!("has tls={}: it is true, or left out", harmless(value)))),
                 "ca" => files.ca = decoded(value),
                 "cert" => files.cert = decoded(value),
                 "key" => files.key = decoded(value),
-                _ => return Err(invalid(&format!("has the unknown option {name:?}: there are {OPTIONS}"))),
+                _ => {
+                    let problem = format!("has the unknown option {:?}: there are {OPTIONS}", harmless(name));
+                    return Err(invalid(&problem));
+                }
             }
         }
         let tls = match tls {
@@ -114,15 +118,20 @@ impl Settings {
         Ok(Self { hosts, root, login, tls, tick, shown: shown.clone() })
     }
 
-    /// The servers, as the client library wants them.
-    pub(super) fn servers(&self) -> String {
+    /// Some of the servers, as the client library wants them.
+    pub(super) fn servers(&self, hosts: &[(String, u16)]) -> String {
         let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
         let shown = |(host, port): &(String, u16)| match host.contains(':') {
             true => format!("{protocol}[{host}]:{port}"),
             false => format!("{protocol}{host}:{port}"),
         };
-        self.hosts.iter().map(shown).collect::<Vec<_>>().join(",")
+        hosts.iter().map(shown).collect::<Vec<_>>().join(",")
     }
+}
+
+/// What may be shown of an option. With an `@` it is the rest of a password that was not percent-encoded.
+fn harmless(text: &str) -> &str {
+    if text.contains('@') { "***" } else { text }
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -189,7 +198,7 @@ mod tests {
     #[test]
     fn urls_say_where_and_as_whom() {
         let settings = Settings::parse("zookeeper://me:p%40s%3As@a:1,b,[::1]:3/app/lo%20cks/?tick=500ms").unwrap();
-        assert_eq!(settings.servers(), "a:1,b:2181,[::1]:3");
+        assert_eq!(settings.servers(&settings.hosts), "a:1,b:2181,[::1]:3");
         assert_eq!(settings.root, "/app/lo cks");
         let login = |scheme| Some(Login { user: "me".to_owned(), password: "p@s:s".to_owned(), scheme });
         assert_eq!(settings.login, login(Scheme::Digest));
@@ -200,7 +209,7 @@ mod tests {
         assert_eq!(settings.shown, "zookeeper://me:***@a:1,b,[::1]:3/app/lo%20cks/?tick=500ms");
         for url in ["zookeeper://h", "zookeeper://h/"] {
             let settings = Settings::parse(url).unwrap();
-            assert_eq!((settings.servers().as_str(), settings.root.as_str()), ("h:2181", ""));
+            assert_eq!((settings.servers(&settings.hosts).as_str(), settings.root.as_str()), ("h:2181", ""));
             assert!(settings.login.is_none() && settings.tick.is_none());
         }
     }
@@ -217,6 +226,10 @@ mod tests {
             ("zookeeper://u:hidden@h/x?tls=true", "no authority"),
             ("zookeeper://u:hidden@h/x?tls=true&ca=/no/such", "/no/such"),
             ("zookeeper://u:hidden@h/x?tick=0s", "tick=0s"),
+            ("zookeeper://u:1?hidden@h/x", "***"),
+            ("zookeeper://u:1?tick=hidden@h/x", "tick=***"),
+            ("zookeeper://u:1?auth=hidden@h/x", "auth=***"),
+            ("zookeeper://u:1?tls=hidden@h/x", "tls=***"),
             ("zookeeper://u:hidden@h:0/x", "port"),
             ("zookeeper://u:hidden@,h/x", "no host"),
             ("zookeeper:///x", "no host"),
