@@ -24,7 +24,8 @@ pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, F
     if !args.yes {
         let view = store.ask(tenure.inspect(name.as_str())).await?;
         let chosen = |holder: &&HolderView| owner.is_none() || holder.owner == owner;
-        if owner.is_none() && view.holders.iter().any(|holder| holder.owner.is_none()) {
+        let ends_foreign = matches!(tenure.guarantees().store, "etcd" | "zookeeper");
+        if owner.is_none() && !ends_foreign && view.holders.iter().any(|holder| holder.owner.is_none()) {
             let message = "a foreign client holds it: only that client, or the store's own tools, can end it";
             return Err(Failure::usage(format!("{name}: {message}")));
         }

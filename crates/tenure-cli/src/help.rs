@@ -114,7 +114,7 @@ Examples:
 
 pub(crate) const BREAK: &str = "\
 The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
-refused: only that client can end it). The evicted one is told who broke it and why, but may work on for a moment (with ?layout=plain and redisson it \
+refused: only that client can end it; on etcd and ZooKeeper its key is taken away, and it is not told). The evicted one is told who broke it and why, but may work on for a moment (with ?layout=plain and redisson it \
 is not told: it notices at its next renewal, up to a third of its ttl later): \
 a resource that checks tokens is safe from it, another is not.
 
@@ -128,7 +128,7 @@ Exit codes:
 pub(crate) const DOCTOR: &str = "\
 Looks at the store itself: what it forgets in a restart or a failover, what it may drop, how far away it is, whether \
 its clocks agree. Tells what it saw, then what to change: what was found, why it matters for locks, and the command that \
-changes it. Nothing is changed. What the store does not let you see is said, with the command that shows it.
+changes it. No lock is touched (a store that was never used is made ready: a file, tables, znodes). What the store does not let you see is said, with the command that shows it.
 
   PROBLEM  locks can be lost or refused as it is
   ADVICE   it works; it could be safer or quicker
@@ -138,6 +138,7 @@ Examples:
   tenure doctor --on redis://db.example
   tenure doctor --on redis+cluster://a,b,c --json | jq -r '.findings[].fix'
   tenure doctor --on redlock://a,b,c,d,e               each node, and how they stand to each other; also without a quorum
+  tenure doctor --on etcd://a,b,c                      each member, also without a quorum
 
 --json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\"}]}, severity problem or advice.
 What CONFIG SET changes lasts until Redis restarts; redis-cli CONFIG REWRITE keeps it.

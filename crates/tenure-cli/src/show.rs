@@ -104,7 +104,7 @@ fn state(view: &NameView) -> String {
     match view.capacity {
         _ if view.holders.is_empty() => "waited for".to_owned(),
         None => format!("held shared by {}", view.holders.len()),
-        Some(1) if view.holders.iter().all(|holder| holder.units == Some(1)) => "held".to_owned(),
+        Some(1) if view.holders.iter().all(|holder| holder.units.unwrap_or(1) == 1) => "held".to_owned(),
         Some(capacity) => {
             let taken: u64 = view.holders.iter().map(|holder| u64::from(holder.units.unwrap_or(1))).sum();
             format!("held: {taken} of {capacity} permits")

@@ -103,22 +103,27 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
 
 /// Looks at the store a URL names for what makes locks unsafe or slow there, and says what to change.
 ///
-/// As [`Tenure::doctor`](crate::Tenure::doctor), without a client: a fleet (`redlock://`) is looked at node by node,
-/// whether or not enough of them answer or belong together to take a lock there, and nothing is written to them.
+/// As [`Tenure::doctor`](crate::Tenure::doctor), without a client: a fleet (`redlock://`) is looked at node by node and a
+/// cluster (`etcd://`) member by member, whether or not enough of them answer or belong together to take a lock there, and
+/// nothing is written to a fleet's. Other stores are made ready for use if they never were (a file, tables, znodes).
 ///
 /// # Errors
 ///
-/// As [`Tenure::connect`](crate::Tenure::connect); of a fleet only if no node can be looked at.
+/// As [`Tenure::connect`](crate::Tenure::connect); of a fleet or a cluster only if no node can be looked at.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: it changes nothing.
+/// Cancel safe: it takes no lock.
 pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
     let url = url.as_ref();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     #[cfg(feature = "redlock")]
     if url.starts_with("redlock://") || url.starts_with("redlocks://") {
         return crate::backends::redlock::examine(url, clock).await.map_err(|error| error.at(Step::Inspect));
+    }
+    #[cfg(feature = "etcd")]
+    if url.starts_with("etcd://") {
+        return crate::backends::etcd::examine(url, clock).await.map_err(|error| error.at(Step::Inspect));
     }
     let store = open(url, clock).await?;
     let mut checkup = Checkup::of(&store.guarantees());
@@ -161,7 +166,7 @@ pub fn default_path() -> Result<PathBuf> {
 /// assert_eq!(tenure::redacted("redis://user:secret@host/0"), "redis://user:***@host/0");
 /// ```
 pub fn redacted(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else { return mistyped(url) };
     // An @ within an option's value ends no password.
     let in_option = rest
         .split_once('?')
@@ -184,6 +189,19 @@ pub fn redacted(url: &str) -> String {
             format!("{scheme}://{place}?{}", options.join("&"))
         }
         None => format!("{scheme}://{shown}"),
+    }
+}
+
+/// What is no URL of a server may have been meant as one.
+fn mistyped(text: &str) -> String {
+    if text.starts_with("sqlite:") || text.starts_with("memory:") {
+        return text.to_owned();
+    }
+    let words: Vec<String> = text.split(' ').map(without_secret).collect();
+    let text = words.join(" ");
+    match text.rfind('@').and_then(|at| Some((text[..at].find(':')?, at))) {
+        Some((colon, at)) => format!("{}:***{}", &text[..colon], &text[at..]),
+        None => text,
     }
 }
 
@@ -241,6 +259,11 @@ mod tests {
             ("postgres://u:secret@h/db?listen=postgres://u:secret@h2/db", "postgres://u:***@h/db?listen=***"),
             ("postgres://h/db?listen=h2:5432", "postgres://h/db?listen=h2:5432"),
             ("zookeeper://u:p@h/x?auth=sasl", "zookeeper://u:***@h/x?auth=sasl"),
+            ("postgres:/u:secret@h/app", "postgres:***@h/app"),
+            ("postgres//u:secret@h/app", "postgres//u:***@h/app"),
+            ("u:secret@h", "u:***@h"),
+            ("host=h password=secret user=u", "host=h password=*** user=u"),
+            ("sqlite:/a:b@c.db", "sqlite:/a:b@c.db"),
             ("redis://h?auth=hidden", "redis://h?auth=***"),
             ("redis://user@host", "redis://user@host"),
             ("redlock://u:secret@h1:1,h2:2/0?layout=plain", "redlock://u:***@h1:1,h2:2/0?layout=plain"),

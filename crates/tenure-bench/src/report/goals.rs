@@ -7,7 +7,7 @@ use crate::stats::Figure;
 use crate::updates;
 
 /// Why goals may be missed, and what was tried: by a part of their names.
-const WHY: [(&str, &str); 6] = [
+const WHY: [(&str, &str); 5] = [
     (
         "acquisitions/s, against the peer best in it",
         "The peers that are ahead let whoever has just released take the name again before anybody else can be told: see their transfers. Every \
@@ -29,12 +29,8 @@ const WHY: [(&str, &str); 6] = [
     ),
     (
         "PostgreSQL, pairs/s of one task",
-        "A claim writes more of a row than the bare update, under the rule's conditions, and is handed to the connection by a task that batches; a commit's own time varies by more than that from round to round. \
-        With more tasks the batches win. Not tried yet: handing a lone claim to its connection directly.",
-    ),
-    (
-        "etcd, pairs/s of 256 tasks",
-        "A claim's transaction also reads the front of its queue, sorted, where the recipe reads one key, and etcd and both clients share two cores. Not tried yet: several claims in one transaction.",
+        "A claim writes ten columns of a row, locks it without waiting and reads the clock, where the bare update changes one number: the server takes 0.86 of the rate for these statements alone, by pgbench. \
+        Tried: a lone operation on its connection directly, plans made once, a statement for one name instead of arrays (0.74 to 0.82 by pgbench), and one that makes no row where it is known to be there (0.86).",
     ),
 ];
 

@@ -21,19 +21,46 @@ const MEBI: i64 = 1 << 20;
 
 pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
     let mut checkup = Checkup::default();
-    let link = desk.road.link().await?;
     let members = members(desk, &mut checkup).await;
-    quorum(&link, &members, &mut checkup).await;
+    clusters(&members, &mut checkup);
     for (address, status) in &members {
         if let Ok(status) = status {
             version(address, status, &mut checkup);
             space(address, status, &mut checkup);
         }
     }
+    let link = match desk.road.link().await {
+        Ok(link) => link,
+        Err(error) if members.iter().all(|(_, status)| status.is_err()) => return Err(error),
+        Err(error) => {
+            checkup.problem(
+                format!("no member answers for the cluster: {error}"),
+                "nothing can be locked or renewed, and leases are lost at their deadlines",
+                "start members until more than half of them run and reach each other; an election takes a second or two",
+            );
+            return Ok(checkup);
+        }
+    };
+    quorum(&link, &members, &mut checkup).await;
     alarms(&link, &mut checkup).await;
     times(desk, clock, &mut checkup).await?;
     floor(desk, &mut checkup).await;
     Ok(checkup)
+}
+
+/// Members of different clusters know nothing of each other's locks.
+fn clusters(members: &[(String, std::result::Result<StatusResponse, String>)], checkup: &mut Checkup) {
+    let told = members.iter().filter_map(|(address, status)| Some((address, status.as_ref().ok()?.header?.cluster_id)));
+    let told: Vec<(&String, u64)> = told.collect();
+    if let Some((first, cluster)) = told.first()
+        && let Some((other, _)) = told.iter().find(|(_, other)| other != cluster)
+    {
+        checkup.problem(
+            format!("{first} and {other} belong to different clusters"),
+            "clients that use one of them and clients that use the other may hold the same name at once",
+            "name the members of one cluster only",
+        );
+    }
 }
 
 /// Every member the URL names, asked by itself.
@@ -41,7 +68,7 @@ async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result
     let settings = &desk.road.settings;
     let probe = desk.keys.notes();
     let asked = settings.members.iter().map(|member| async {
-        let link = Box::pin(Link::open(member, settings.login.as_ref(), probe.clone(), desk.clock.clone()));
+        let link = Box::pin(Link::dial(member, settings.login.as_ref(), probe.clone(), desk.clock.clone()));
         let status = async { link.await?.status().await };
         (member.address.clone(), status.await.map_err(|status| status.message().to_owned()))
     });
@@ -50,7 +77,9 @@ async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result
         match status {
             Ok(status) => {
                 let leads = status.header.is_some_and(|header| header.member_id == status.leader);
-                let role = if status.is_learner {
+                let role = if status.leader == 0 {
+                    "without a leader"
+                } else if status.is_learner {
                     "learner"
                 } else if leads {
                     "leader"
@@ -95,7 +124,7 @@ async fn quorum(link: &Link, asked: &[(String, std::result::Result<StatusRespons
                 members
                     .iter()
                     .flat_map(|member| &member.client_urls)
-                    .map(|url| url.as_str())
+                    .map(|url| url.split_once("://").map_or(url.as_str(), |(_, address)| address))
                     .collect::<Vec<_>>()
                     .join(", ")
             ),

@@ -58,6 +58,25 @@ impl Link {
         probe: Vec<u8>,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, Status> {
+        let speaks = async {
+            let link = Box::pin(Self::dial(member, login, probe, clock)).await?;
+            link.look().await?;
+            Ok(link)
+        };
+        limited(CONNECT_MAX, speaks).await
+    }
+
+    /// Connects and logs in.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub(super) async fn dial(
+        member: &Member,
+        login: Option<&Login>,
+        probe: Vec<u8>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, Status> {
         let connected = async {
             let endpoint = member.endpoint.clone().connect_timeout(CONNECT_MAX);
             let channel = endpoint.connect().await.map_err(|error| Status::from_error(Box::new(error)))?;
@@ -78,7 +97,6 @@ impl Link {
                 let token = answer.token.parse().map_err(|_| Status::internal("etcd gave a token that is none"))?;
                 link.login = Some(token);
             }
-            link.look().await?;
             Ok(Arc::new(link))
         };
         limited(CONNECT_MAX, connected).await

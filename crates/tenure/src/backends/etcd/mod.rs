@@ -93,23 +93,35 @@ impl EtcdBackend {
     }
 }
 
+/// Looks at a cluster, whether or not it can be used.
+pub(crate) async fn examine(url: &str, clock: Arc<dyn Clock>) -> Result<Checkup> {
+    let settings = Settings::parse(url)?;
+    let shown = settings.shown.clone();
+    let desk = Desk::new(settings, clock.clone());
+    let mut checkup = Checkup::of(&GUARANTEES);
+    checkup.add(doctor::examine(&desk, &*clock).await.map_err(|error| error.in_store(shown))?);
+    Ok(checkup)
+}
+
+const GUARANTEES: Guarantees = Guarantees {
+    store: "etcd",
+    time: "the leader's clock, which does not step",
+    client_crash: Survival::Kept,
+    client_pause: Survival::Kept,
+    store_crash: Survival::Kept,
+    failover: Survival::Kept,
+    partition: Survival::Kept,
+    clock_step: Survival::Kept,
+    tokens: "while the cluster keeps its data; not after a restore from a backup",
+};
+
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities { blocks: false, ttl_min: Duration::from_secs(1), ..Capabilities::ALL }
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            store: "etcd",
-            time: "the leader's clock, which does not step",
-            client_crash: Survival::Kept,
-            client_pause: Survival::Kept,
-            store_crash: Survival::Kept,
-            failover: Survival::Kept,
-            partition: Survival::Kept,
-            clock_step: Survival::Kept,
-            tokens: "while the cluster keeps its data; not after a restore from a backup",
-        }
+        GUARANTEES
     }
 
     fn url(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use std::future::{Future, pending};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -26,6 +26,8 @@ pub(super) struct Road {
     /// Held while a new link is opened, so that many who need one open one.
     current: Mutex<Current>,
     first: AtomicUsize,
+    /// The cluster of the first member that answered; zero before that.
+    cluster: AtomicU64,
     clock: Arc<dyn Clock>,
 }
 
@@ -40,7 +42,7 @@ impl Road {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
         // Clients spread over the members.
         let first = AtomicUsize::new(rand::random_range(0..settings.members.len().max(1)));
-        Self { settings, current: Mutex::default(), first, clock }
+        Self { settings, current: Mutex::default(), first, cluster: AtomicU64::new(0), clock }
     }
 
     /// The link in use, or a new one.
@@ -109,7 +111,8 @@ impl Road {
                 Some(async move {
                     let _ = tokio::time::timeout(pause, pending::<()>()).await;
                     let login = self.settings.login.as_ref();
-                    Link::open(member, login, probe, self.clock.clone()).await.map_err(|status| (member, status))
+                    let opened = Link::open(member, login, probe, self.clock.clone()).await;
+                    opened.and_then(|link| self.of_the_cluster(link)).map_err(|status| (member, status))
                 })
             })
             .collect();
@@ -128,6 +131,15 @@ impl Road {
         }
         let error = refusal.as_ref().map_or_else(no_answer, translate).with_certainty(Certainty::NotApplied);
         Err(error.because(failures.join("; ")))
+    }
+
+    /// A member of another cluster knows nothing of this one's locks: what was held here would be free there.
+    fn of_the_cluster(&self, link: Arc<Link>) -> std::result::Result<Arc<Link>, Status> {
+        let cluster = link.seen().map_or(0, |header| header.cluster_id);
+        match self.cluster.compare_exchange(0, cluster, Ordering::AcqRel, Ordering::Acquire) {
+            Err(known) if known != cluster => Err(Status::unavailable("it belongs to another cluster")),
+            _ => Ok(link),
+        }
     }
 
     /// Asks once; again over another link if the login had run out, which changes nothing.

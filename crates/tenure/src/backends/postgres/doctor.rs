@@ -238,9 +238,11 @@ fn upkeep(settings: &Settings, checkup: &mut Checkup) {
 
 async fn rights(look: &mut Look, schema: &str, checkup: &mut Checkup) -> Result<()> {
     let mut missing = Vec::new();
+    let user = look.query("SELECT quote_ident(current_user)", &[]).await?;
+    let user: String = user.first().map_or(Ok(String::new()), |row| cell(row, 0))?;
     for row in look.query(RIGHTS, &[(&schema, Type::TEXT)]).await? {
         let (table, right): (String, String) = (cell(&row, 0)?, cell(&row, 1)?);
-        missing.push(format!("GRANT {right} ON {table} TO the user;"));
+        missing.push(format!("GRANT {right} ON {table} TO {user};"));
     }
     if !missing.is_empty() {
         checkup.problem(

@@ -79,6 +79,12 @@ pub(super) fn no_answer() -> Error {
 
 fn translate(error: tokio_postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
+        if chain(&error).contains("password missing") {
+            return Error::new(
+                ErrorKind::Denied,
+                "PostgreSQL wants a password: write postgres://USER:PASSWORD@HOST/DATABASE",
+            );
+        }
         let message = if takes_no_writes(&error) {
             "no server takes writes: only a standby answers, which takes no locks"
         } else {
@@ -120,6 +126,10 @@ fn translate(error: tokio_postgres::Error) -> Error {
         &SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED => {
             (ErrorKind::Unavailable, "other transactions were in the way again and again")
         }
+        // A pooler's way to say it.
+        code if code.code() == "08P01" && told.message().contains("authentication failed") => {
+            (ErrorKind::Denied, "PostgreSQL refused the user or password")
+        }
         code if code.code().starts_with("08") => (ErrorKind::Unavailable, "the connection to PostgreSQL failed"),
         _ => (ErrorKind::Store, "PostgreSQL refused"),
     };
@@ -127,7 +137,7 @@ fn translate(error: tokio_postgres::Error) -> Error {
 }
 
 /// The error with its causes: its own text leaves them out.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -21,7 +21,7 @@ use super::link::{Ear, Link};
 use super::news::{Message, PREFIX, key_of};
 use super::rows::{cell, queue_of};
 use crate::backend::{Event, Listener};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::owner::ClaimId;
 
@@ -187,7 +187,14 @@ impl Keeper {
                 None => {}
             }
         });
-        let link = Link::listening(&desk.settings, &desk.preparing, ear).await?;
+        let link = Link::listening(&desk.settings, &desk.preparing, ear).await.map_err(|error| {
+            match desk.settings.listen {
+                Some(_) => Error::new(error.kind(), "the connection that listens (listen= in the URL) cannot be had")
+                    .with_certainty(error.certainty())
+                    .because(error.to_string()),
+                None => error,
+            }
+        })?;
         let mut other = desk.look().await?;
         let (own, theirs) = (backend(&link).await?, other.query(BACKEND, &[]).await?);
         let theirs: i32 = theirs.first().map_or(Ok(0), |row| cell(row, 0))?;

@@ -101,7 +101,7 @@ impl Settings {
         }
         let configured = |options: &Options| -> Result<Config> {
             let config = Config::from_str(&options.rest)
-                .map_err(|error| invalid("cannot be understood".to_owned()).because(error.to_string()))?;
+                .map_err(|error| invalid("cannot be understood".to_owned()).because(super::error::chain(&error)))?;
             if config.get_hosts().is_empty() {
                 return Err(invalid("names no host: write it as postgres://USER@HOST/DATABASE".to_owned()));
             }

@@ -93,6 +93,11 @@ impl Desk {
         unpoisoned(&self.told).joint()
     }
 
+    /// Whether the tick is known, and not taken for granted.
+    pub(super) fn ticks_are_told(&self) -> bool {
+        unpoisoned(&self.told).ticks_are_told()
+    }
+
     pub(super) fn limits_differ(&self) -> bool {
         unpoisoned(&self.told).differ()
     }

@@ -90,7 +90,13 @@ fn judge(members: &[Member], checkup: &mut Checkup) {
         );
     }
     let mode = |wanted: &str| told.iter().filter(|told| told.mode.as_deref() == Some(wanted)).count();
-    if mode("standalone") > 0 {
+    if mode("standalone") > 0 && members.len() > 1 {
+        checkup.problem(
+            format!("{} of the {} servers are standalone: they are no ensemble", mode("standalone"), members.len()),
+            "clients that use one of them and clients that use another may hold the same name at once",
+            "name the servers of one ensemble only",
+        );
+    } else if mode("standalone") > 0 {
         checkup.problem(
             "the server is standalone",
             "when it is down no lock is granted or renewed, and when its disk is lost all are",
@@ -163,8 +169,24 @@ async fn times(desk: &Desk, session: &Session, checkup: &mut Checkup) -> Result<
 
 fn sessions(desk: &Desk, checkup: &mut Checkup) {
     let limits = desk.limits();
-    checkup.fact("ttl", format!("{:?} to {:?} (minSessionTimeout to maxSessionTimeout)", limits.min, limits.max));
-    checkup.fact("tick", format!("{:?}", limits.tick));
+    checkup.fact(
+        "ttl",
+        format!(
+            "{:?} to {:?} (minSessionTimeout, but two ticks at least, to maxSessionTimeout)",
+            limits.floor(),
+            limits.max
+        ),
+    );
+    if desk.ticks_are_told() {
+        checkup.fact("tick", format!("{:?}", limits.tick));
+    } else {
+        checkup.fact("tick", format!("not told by all servers; taken for {:?}", limits.tick));
+        checkup.advice(
+            "not every server tells its tickTime",
+            "should one have a longer tick, its leases are trusted longer than they live",
+            "4lw.commands.whitelist=srvr,conf,ruok in zoo.cfg, or ?tick= with the longest tickTime in the URL",
+        );
+    }
     if desk.limits_differ() {
         checkup.problem(
             "the servers have different limits for sessions",
@@ -240,6 +262,7 @@ mod tests {
             |modes: &[&str]| -> Vec<Member> { modes.iter().map(|mode| (format!("{mode}:2181"), told(mode))).collect() };
         assert!(found(&members(&["leader", "follower", "follower"])).is_empty());
         assert!(found(&members(&["standalone"]))[0].contains("standalone"));
+        assert!(found(&members(&["standalone", "standalone"]))[0].contains("no ensemble"));
         assert!(found(&members(&["leader"]))[0].contains("names 1"));
         assert!(found(&members(&["follower", "follower", "follower"]))[0].contains("none of the servers leads"));
         let mut silent = members(&["leader", "follower"]);

@@ -74,12 +74,12 @@ impl Told {
         Some(Self { by_host, joint })
     }
 
-    /// Some were asked again. Of those that do not answer now, what they said before holds; and so does a tick that was
-    /// told once.
+    /// Some were asked again. Of those that do not answer now, what they said before holds; and so does the longest tick that was
+    /// told.
     pub(super) fn update(&mut self, told: Vec<(Host, Heard)>) {
         for (host, mut heard) in told {
             let before = self.by_host.get(&host).and_then(|before| before.tick);
-            heard.tick = heard.tick.or(before);
+            heard.tick = heard.tick.max(before);
             self.by_host.insert(host, heard);
         }
         self.join();
@@ -89,7 +89,7 @@ impl Told {
     pub(super) fn update_ticks(&mut self, told: &[(Host, Duration)]) {
         for (host, tick) in told {
             if let Some(heard) = self.by_host.get_mut(host) {
-                heard.tick = Some(*tick);
+                heard.tick = heard.tick.max(Some(*tick));
             }
         }
         self.join();
@@ -102,6 +102,10 @@ impl Told {
     /// The servers whose limits are known, of these.
     pub(super) fn heard_of(&self, hosts: &[Host]) -> Vec<Host> {
         hosts.iter().filter(|host| self.by_host.contains_key(host)).cloned().collect()
+    }
+
+    pub(super) fn ticks_are_told(&self) -> bool {
+        self.by_host.values().all(|heard| heard.tick.is_some())
     }
 
     /// What all servers allow.

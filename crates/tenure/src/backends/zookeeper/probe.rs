@@ -157,13 +157,8 @@ async fn at(settings: &Settings, (host, _): &Host, at: SocketAddr, question: Que
             }
         }
     };
-    let tick = async {
-        match settings.tick {
-            Some(tick) => Some(tick),
-            // Some never answer to words. The limits are known without.
-            None => told_tick(tls, host, at, patience / 2).await,
-        }
-    };
+    // Some never answer to words: the limits are known without, and the tick is what the URL says.
+    let tick = async { told_tick(tls, host, at, patience / 2).await.or(settings.tick) };
     let (range, tick) = tokio::join!(timeout(patience, range), tick);
     match range {
         Ok(Ok((min, max))) => Reply { heard: Some(Heard { min, max, tick }), ..Reply::default() },
