@@ -152,3 +152,31 @@ async fn replies_that_never_come_leave_nothing_behind() {
         until("it is cleaned up", async || a.inspect(&name).await.unwrap().is_free()).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_the_doctor_tells_who_answers() {
+    let etcd = Etcd::start();
+    (1..etcd.size()).for_each(|member| etcd.kill(member));
+    until("the last one has no leader", async || {
+        let told = soon("a look", tenure::examine(etcd.url())).await.unwrap();
+        let quorum = told.findings.iter().any(|finding| finding.what.starts_with("no member answers for the cluster"));
+        quorum && told.facts.iter().any(|(what, told)| what.starts_with("member") && told.contains("without a leader"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_different_clusters_are_told_and_never_mixed() {
+    let (one, other) = (Etcd::builder().members(1).start(), Etcd::builder().members(1).start());
+    let both = format!("{},{}", one.url(), other.url().trim_start_matches("etcd://"));
+    let told = soon("a look", tenure::examine(&both)).await.unwrap();
+    assert!(told.findings.iter().any(|finding| finding.what.contains("different clusters")), "{told:?}");
+    let client = connect(&both).await;
+    let held = client.lock("x").ttl(LONG).acquire().await.unwrap();
+    let first = if one.etcdctl(&["get", "--prefix", "--keys-only", "x"]).is_empty() { &other } else { &one };
+    first.kill(0);
+    let refused = client.lock("y").ttl(TTL).acquire_within(Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "the other cluster is another one: {refused}");
+    first.start_again(0);
+    soon("a release", held.release()).await.unwrap();
+}

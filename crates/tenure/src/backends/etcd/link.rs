@@ -167,8 +167,15 @@ impl Link {
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
+        self.send(path, self.ask(message)).await
+    }
+
+    async fn send<Q, A>(&self, path: &'static str, request: Request<Q>) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
         let mut grpc = self.grpc();
-        let request = self.ask(message);
         let answered = async move {
             grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
             let codec: ProstCodec<Q, A> = ProstCodec::default();
@@ -222,7 +229,10 @@ impl Link {
     }
 
     pub(super) async fn status(&self) -> Result<StatusResponse, Status> {
-        self.call("/etcdserverpb.Maintenance/Status", Nothing {}).await
+        // Of a member without a leader too.
+        let mut request = self.ask(Nothing {});
+        request.metadata_mut().remove("hasleader");
+        self.send("/etcdserverpb.Maintenance/Status", request).await
     }
 
     pub(super) async fn alarms(&self) -> Result<AlarmResponse, Status> {
