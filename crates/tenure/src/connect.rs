@@ -123,7 +123,8 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
     }
     #[cfg(feature = "etcd")]
     if url.starts_with("etcd://") {
-        return crate::backends::etcd::examine(url, clock).await.map_err(|error| error.at(Step::Inspect));
+        let found = Box::pin(crate::backends::etcd::examine(url, clock)).await;
+        return found.map_err(|error| error.at(Step::Inspect));
     }
     let store = open(url, clock).await?;
     let mut checkup = Checkup::of(&store.guarantees());

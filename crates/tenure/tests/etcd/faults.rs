@@ -158,7 +158,7 @@ async fn without_a_majority_the_doctor_tells_who_answers() {
     let etcd = Etcd::start();
     (1..etcd.size()).for_each(|member| etcd.kill(member));
     until("the last one has no leader", async || {
-        let told = soon("a look", tenure::examine(etcd.url())).await.unwrap();
+        let told = soon("a look", Box::pin(tenure::examine(etcd.url()))).await.unwrap();
         let quorum = told.findings.iter().any(|finding| finding.what.starts_with("no member answers for the cluster"));
         quorum && told.facts.iter().any(|(what, told)| what.starts_with("member") && told.contains("without a leader"))
     })
@@ -169,7 +169,7 @@ async fn without_a_majority_the_doctor_tells_who_answers() {
 async fn members_of_different_clusters_are_told_and_never_mixed() {
     let (one, other) = (Etcd::builder().members(1).start(), Etcd::builder().members(1).start());
     let both = format!("{},{}", one.url(), other.url().trim_start_matches("etcd://"));
-    let told = soon("a look", tenure::examine(&both)).await.unwrap();
+    let told = soon("a look", Box::pin(tenure::examine(&both))).await.unwrap();
     assert!(told.findings.iter().any(|finding| finding.what.contains("different clusters")), "{told:?}");
     let client = connect(&both).await;
     let held = client.lock("x").ttl(LONG).acquire().await.unwrap();

@@ -19,6 +19,9 @@ const SLOW: Duration = Duration::from_millis(50);
 const QUOTA: i64 = 2 << 30;
 const MEBI: i64 = 1 << 20;
 
+/// # Cancel safety
+///
+/// Cancel safe: at worst a lease of a second is left.
 pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
     let mut checkup = Checkup::default();
     let members = members(desk, &mut checkup).await;

@@ -115,6 +115,10 @@ impl Ear {
 }
 
 /// Listens until the client is gone.
+///
+/// # Cancel safety
+///
+/// Cancel safe: whoever waits is told by its next renewal.
 pub(super) async fn hear(desk: Weak<Desk>) {
     let mut pause = PAUSE.0;
     loop {

@@ -114,6 +114,10 @@ impl Link {
     }
 
     /// Resolves when the link is no longer used.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a link that is left stays so.
     pub(super) async fn leaving(&self) {
         let mut told = std::pin::pin!(self.leaving.notified());
         told.as_mut().enable();
@@ -185,32 +189,52 @@ impl Link {
     }
 
     /// An answer that the cluster stands behind.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn look(&self) -> Result<Header, Status> {
         let nobodys = RangeRequest { key: self.probe.clone(), ..RangeRequest::default() };
         self.range(nobodys).await.map(|answer| answer.header())
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", request).await?;
         self.see(answer.header());
         Ok(answer)
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         let answer: TxnResponse = self.call("/etcdserverpb.KV/Txn", request).await?;
         self.see(answer.header());
         Ok(answer)
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancelling may leave a lease that nobody uses; it ends after its ttl.
     pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Status> {
         self.call("/etcdserverpb.Lease/LeaseGrant", LeaseGrantRequest { ttl: seconds, id: 0 }).await
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
     pub(super) async fn revoke(&self, id: i64) -> Result<(), Status> {
         self.call::<_, LeaseRevokeResponse>("/etcdserverpb.Lease/LeaseRevoke", LeaseId { id }).await.map(drop)
     }
 
     /// One keep-alive: a stream of one request and one answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the lease lives longer.
     pub(super) async fn keep_alive(&self, id: i64) -> Result<KeepAliveResponse, Status> {
         let mut grpc = self.grpc();
         let request = self.ask(futures_util::stream::iter([LeaseId { id }]));
@@ -224,10 +248,16 @@ impl Link {
         self.answered(&self.keep_alives, answered).await
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn time_to_live(&self, id: i64, keys: bool) -> Result<TimeToLiveResponse, Status> {
         self.call("/etcdserverpb.Lease/LeaseTimeToLive", TimeToLiveRequest { id, keys }).await
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn status(&self) -> Result<StatusResponse, Status> {
         // Of a member without a leader too.
         let mut request = self.ask(Nothing {});
@@ -235,15 +265,25 @@ impl Link {
         self.send("/etcdserverpb.Maintenance/Status", request).await
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn alarms(&self) -> Result<AlarmResponse, Status> {
         self.call("/etcdserverpb.Maintenance/Alarm", Nothing {}).await
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn members(&self) -> Result<MembersResponse, Status> {
         self.call("/etcdserverpb.Cluster/MemberList", Nothing {}).await
     }
 
     /// Opens a stream of watches.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a stream that is not finished is closed.
     pub(super) async fn watch(
         &self,
         commands: impl Stream<Item = WatchRequest> + Send + 'static,

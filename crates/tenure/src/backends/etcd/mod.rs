@@ -94,6 +94,10 @@ impl EtcdBackend {
 }
 
 /// Looks at a cluster, whether or not it can be used.
+///
+/// # Cancel safety
+///
+/// Cancel safe: at worst a lease of a second is left.
 pub(crate) async fn examine(url: &str, clock: Arc<dyn Clock>) -> Result<Checkup> {
     let settings = Settings::parse(url)?;
     let shown = settings.shown.clone();

@@ -35,6 +35,9 @@ struct Asking {
 /// What a step came to: the answer, or that the next has to follow.
 type Step = Answered<Option<Claimed>>;
 
+/// # Cancel safety
+///
+/// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
 pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) -> Result<Answer<Claimed>> {
     if let Some(refusal @ Refusal::Units { .. }) = Queue::default().refusal(&request) {
         return Ok(Answer { value: Claimed::Refused(refusal), counted_from: desk.clock.now() });

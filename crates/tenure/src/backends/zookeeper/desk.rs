@@ -54,6 +54,10 @@ fn unpoisoned<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Lets time pass, for work that nobody waits for.
+///
+/// # Cancel safety
+///
+/// Cancel safe: it only waits.
 pub(super) async fn pause(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
@@ -136,12 +140,20 @@ impl Desk {
     }
 
     /// A session for what needs none of a certain timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that is not finished ends by itself.
     pub(super) async fn usual(self: &Arc<Self>) -> Result<Arc<Session>> {
         let limits = self.limits();
         self.session(TTL_USUAL.max(limits.floor()).min(limits.max)).await
     }
 
     /// The session for claims of this ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that is not finished ends by itself.
     pub(super) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let timeout = self.timeout_of(ttl)?;
         let slot = self.slot(timeout)?;

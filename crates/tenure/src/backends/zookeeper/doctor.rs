@@ -36,6 +36,9 @@ struct Told {
 /// A server, and what it told or why it did not.
 type Member = (String, std::result::Result<Told, String>);
 
+/// # Cancel safety
+///
+/// Cancel safe: no claim is made.
 pub(super) async fn examine(desk: Arc<Desk>) -> Result<Checkup> {
     let mut checkup = Checkup::default();
     let session = desk.usual().await?;

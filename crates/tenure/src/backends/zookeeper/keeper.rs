@@ -225,6 +225,10 @@ impl Rounds {
     }
 
     /// The nodes of this session that no claim knows of, if there may be some and the server tells.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn look_for_unknown(&mut self, desk: &Desk, session: &Session) -> Option<HashSet<String>> {
         let made = session.made.load(Ordering::Relaxed);
         if made == self.swept_made && self.suspects.is_empty() {
@@ -243,6 +247,10 @@ impl Rounds {
     }
 
     /// Removes those that nobody knew of the last time either. A claim that came for one meanwhile keeps it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is left is found again.
     pub(super) async fn remove_suspects(&mut self, desk: &Desk, session: &Session, unknown: HashSet<String>) {
         for path in unknown.intersection(&self.suspects) {
             let Some((id, node)) = of_claim(path) else { continue };

@@ -22,6 +22,10 @@ pub(super) struct Listings {
 
 impl Listings {
     /// The claims of a name in order, as this session saw them since the batch began.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn of(&self, desk: &Desk, session: &Session, name: &Name) -> Answered<Arc<Vec<Node>>> {
         let listing = {
             let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);

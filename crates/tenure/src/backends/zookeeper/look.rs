@@ -41,10 +41,17 @@ pub(super) enum Fresh {
 
 impl Desk {
     /// The claims of a name, in order.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn nodes(&self, session: &Session, name: &Name, fresh: Fresh) -> Answered<Vec<Node>> {
         Ok(in_order(&self.children(session, &self.paths.of(name), fresh).await?))
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn children(&self, session: &Session, path: &str, fresh: Fresh) -> Answered<Vec<String>> {
         let listed = session.ask(Kind::Read, || session.client.list_children(path));
         let listed = match fresh {
@@ -77,6 +84,10 @@ impl Desk {
     }
 
     /// What all these nodes say, but for those that have gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn look_into_all(
         &self,
         session: &Session,
@@ -118,6 +129,10 @@ impl Desk {
     }
 
     /// How a claim stands that comes behind these, or stands there already.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn judge(
         &self,
         session: &Session,

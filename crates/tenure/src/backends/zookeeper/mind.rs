@@ -196,6 +196,10 @@ impl Desk {
     }
 
     /// The claims of a name, seen by all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn all_nodes(
         &self,
         session: &super::session::Session,

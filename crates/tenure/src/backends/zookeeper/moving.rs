@@ -25,6 +25,10 @@ fn margin(ttl: Duration) -> Duration {
 impl Desk {
     /// Puts a claim within one of its owner that holds: a node with that one's number. With `own`, the node it had goes. None
     /// if one of those nodes is not there any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: the claim is found again by its id.
     pub(super) async fn nest(
         &self,
         session: &Session,
@@ -63,6 +67,10 @@ impl Desk {
     ///
     /// Somebody may rely on the claim for `trusted` from its latest renewal on, in the session it is in now: the new one has to
     /// be known to live as long.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: the claim is found again by its id.
     pub(super) async fn transfer(
         &self,
         session: &Arc<Session>,
@@ -94,6 +102,10 @@ impl Desk {
     }
 
     /// Moves a claim to the session of a longer ttl. None if it has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: the claim is found again by its id.
     pub(super) async fn lengthen(
         self: &Arc<Self>,
         id: ClaimId,
@@ -133,6 +145,10 @@ impl Desk {
     }
 
     /// Whether it was done; not, if one of the nodes was not there or not as expected.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
     pub(super) async fn commit(&self, session: &Session, mut multi: MultiWriter<'_>) -> Answered<bool> {
         session.made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let done = session.ask(Kind::Write, || {

@@ -22,6 +22,10 @@ use crate::owner::{ClaimId, Owner};
 const TRIES_MAX: usize = 8;
 
 /// Ends a claim; with `number`, only if the store gave it that.
+///
+/// # Cancel safety
+///
+/// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
 pub(super) async fn release(desk: Arc<Desk>, name: Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
     if let Some(entry) = desk.table.get(id) {
         let turn = entry.gate.lock().await;
@@ -110,6 +114,10 @@ impl Desk {
 }
 
 /// Ends the holders' claims, or one owner's, and leaves a note for each; how many.
+///
+/// # Cancel safety
+///
+/// Cancelling leaves the outcome unknown: look again.
 pub(super) async fn break_holders(
     desk: Arc<Desk>,
     name: Name,

@@ -31,6 +31,9 @@ const PATIENCE_MIN: Duration = Duration::from_millis(50);
 /// long beside the ttl, or the servers are just coming back.
 const PAUSE_PART: u32 = 12;
 
+/// # Cancel safety
+///
+/// Cancel safe: a renewal that arrives late only lengthens a live session.
 pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<Answer<Vec<Renewed>>> {
     let now = desk.clock.now();
     let mut sessions = Sessions::new();

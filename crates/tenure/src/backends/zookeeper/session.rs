@@ -171,6 +171,10 @@ impl Session {
     }
 
     /// Sends a request, and takes note of what its answer proves. `begin` sends it when it is called, in the order of calls.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome of what was asked unknown.
     pub(super) async fn ask<T, F>(&self, kind: Kind, begin: impl FnOnce() -> F) -> Answered<T>
     where
         F: Future<Output = Answered<T>>,
@@ -214,6 +218,10 @@ impl Session {
     }
 
     /// Keeps the session alive, and proves it: by a write of its own. Those who come while one is under way share the next.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the session lives longer.
     pub(super) async fn beat(&self) -> Answered<Moment> {
         let came = self.clock.now();
         let turn = self.beating.lock().await;
@@ -225,6 +233,10 @@ impl Session {
     }
 
     /// [`beat`](Self::beat), waited for no longer than this. What was sent goes on: its answer counts when it comes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the session lives longer.
     pub(super) async fn beat_within(self: &Arc<Self>, runtime: &Handle, patience: Duration) -> Answered<Moment> {
         let came = self.clock.now();
         let beaten = async {
@@ -253,6 +265,10 @@ impl Session {
 
     /// Whether it surely lives until this moment: known already, by a write, or by one that is a tick younger than what it
     /// proves.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the session lives longer.
     pub(super) async fn prove(&self, until: Moment) -> Answered<bool> {
         let proven = || self.counted() + self.timeout >= until;
         if proven() {
@@ -269,6 +285,10 @@ impl Session {
     }
 
     /// Reads something, so that a later write proves that the session lived now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the session lives longer.
     pub(super) async fn ping(&self) {
         // That it failed is known from the pulse.
         let _ = self.ask(Kind::Read, || self.client.check_stat(&self.beat)).await;
@@ -279,6 +299,10 @@ impl Session {
     }
 
     /// Makes a node of its own, and its parents if need be; one that is there already is as good.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
     pub(super) async fn make(&self, path: &str, data: &[u8], mode: CreateMode) -> Answered<()> {
         for _ in 0..TRIES_MAX {
             match self.ask(Kind::Write, || self.client.create(path, data, &self.options(mode))).await {
@@ -291,6 +315,10 @@ impl Session {
     }
 
     /// Makes a node that the server removes once it has no children left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: at worst an empty node is left.
     pub(super) async fn make_container(&self, path: &str) -> Answered<()> {
         for _ in 0..TRIES_MAX {
             let mode =
@@ -307,6 +335,10 @@ impl Session {
     }
 
     /// Makes a node that stays, and its parents.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: at worst an empty node is left.
     pub(super) async fn make_root(&self, path: &str) -> Answered<()> {
         if path.len() <= 1 {
             return Ok(());

@@ -43,11 +43,19 @@ pub(super) enum Missing {
 
 impl Desk {
     /// How a claim stands, and whom it waits for. None if its node is not there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn stand(&self, id: ClaimId, entry: &Entry) -> Answered<Option<(Standing, Ahead)>> {
         self.stand_among(id, entry, None).await
     }
 
     /// [`stand`](Self::stand) for one of many: what was listed for the others is looked at first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn stand_among(
         &self,
         id: ClaimId,
@@ -109,6 +117,10 @@ impl Desk {
     }
 
     /// What became of a claim whose node is not there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn missing(
         &self,
         session: &Session,
@@ -126,6 +138,9 @@ impl Desk {
         Ok(if moved { Missing::Moved } else { Missing::Gone })
     }
 
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn note(&self, session: &Session, id: ClaimId) -> Answered<Option<Note>> {
         let path = self.paths.note(id);
         match session.ask(Kind::Read, || session.client.get_data(&path)).await {
@@ -136,6 +151,10 @@ impl Desk {
     }
 
     /// The nodes of a claim, whatever session they belong to.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
     pub(super) async fn find(
         &self,
         session: &Session,

@@ -17,11 +17,17 @@ use crate::name::Name;
 /// How many names are looked at a time.
 const AT_A_TIME: usize = 64;
 
+/// # Cancel safety
+///
+/// Cancel safe: it only looks.
 pub(super) async fn inspect(desk: Arc<Desk>, name: Name) -> Result<NameView> {
     let session = desk.usual().await?;
     desk.view(&session, &name).await
 }
 
+/// # Cancel safety
+///
+/// Cancel safe: it only looks.
 pub(super) async fn scan(desk: Arc<Desk>, prefix: String, after: Option<Name>, limit: usize) -> Result<Vec<NameView>> {
     let session = desk.usual().await?;
     let nodes = desk.children(&session, desk.paths.root(), Fresh::Yes).await.map_err(of_request)?;
