@@ -48,8 +48,9 @@ impl Heard {
         Self { min: self.min.max(other.min), max: self.max.min(other.max), tick }
     }
 
-    fn limits(self) -> Limits {
-        Limits { min: self.min, max: self.max, tick: tick_of(self.tick, self.min) }
+    /// With what the tick is said to be, where no server tells.
+    fn limits(self, said: Option<Duration>) -> Limits {
+        Limits { min: self.min, max: self.max, tick: tick_of(self.tick.or(said), self.min) }
     }
 }
 
@@ -63,23 +64,25 @@ fn tick_of(told: Option<Duration>, min: Duration) -> Duration {
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     by_host: HashMap<Host, Heard>,
+    /// The tick of those that do not tell, as the URL says.
+    said: Option<Duration>,
     joint: Limits,
 }
 
 impl Told {
     /// None if nobody said anything.
-    pub(super) fn new(told: Vec<(Host, Heard)>) -> Option<Self> {
+    pub(super) fn new(told: Vec<(Host, Heard)>, said: Option<Duration>) -> Option<Self> {
         let by_host: HashMap<Host, Heard> = told.into_iter().collect();
-        let joint = by_host.values().map(|heard| heard.limits()).reduce(Limits::and)?;
-        Some(Self { by_host, joint })
+        let joint = by_host.values().map(|heard| heard.limits(said)).reduce(Limits::and)?;
+        Some(Self { by_host, said, joint })
     }
 
-    /// Some were asked again. Of those that do not answer now, what they said before holds; and so does the longest tick that was
-    /// told.
+    /// Some were asked again. Of those that do not answer now, what they said before holds; and so does a tick that was
+    /// told once.
     pub(super) fn update(&mut self, told: Vec<(Host, Heard)>) {
         for (host, mut heard) in told {
             let before = self.by_host.get(&host).and_then(|before| before.tick);
-            heard.tick = heard.tick.max(before);
+            heard.tick = heard.tick.or(before);
             self.by_host.insert(host, heard);
         }
         self.join();
@@ -89,14 +92,15 @@ impl Told {
     pub(super) fn update_ticks(&mut self, told: &[(Host, Duration)]) {
         for (host, tick) in told {
             if let Some(heard) = self.by_host.get_mut(host) {
-                heard.tick = heard.tick.max(Some(*tick));
+                heard.tick = Some(*tick);
             }
         }
         self.join();
     }
 
     fn join(&mut self) {
-        self.joint = self.by_host.values().map(|heard| heard.limits()).reduce(Limits::and).unwrap_or(self.joint);
+        let each = self.by_host.values().map(|heard| heard.limits(self.said));
+        self.joint = each.reduce(Limits::and).unwrap_or(self.joint);
     }
 
     /// The servers whose limits are known, of these.
@@ -105,7 +109,7 @@ impl Told {
     }
 
     pub(super) fn ticks_are_told(&self) -> bool {
-        self.by_host.values().all(|heard| heard.tick.is_some())
+        self.said.is_some() || self.by_host.values().all(|heard| heard.tick.is_some())
     }
 
     /// What all servers allow.
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_ttl_is_one_that_every_server_allows() {
-        let mut told = Told::new(vec![(host("a"), heard(4, 40, 2)), (host("b"), heard(6, 20, 3))]).unwrap();
+        let mut told = Told::new(vec![(host("a"), heard(4, 40, 2)), (host("b"), heard(6, 20, 3))], None).unwrap();
         assert_eq!(told.joint(), seconds(6, 20, 3));
         assert!(told.differ());
         told.update(vec![(host("b"), heard(4, 40, 2))]);
@@ -146,19 +150,19 @@ mod tests {
         assert!(!told.differ());
         told.update(vec![(host("c"), heard(4, 9, 2))]);
         assert_eq!(told.joint(), seconds(4, 9, 2));
-        assert!(Told::new(Vec::new()).is_none());
+        assert!(Told::new(Vec::new(), None).is_none());
     }
 
     #[test]
     fn a_server_that_was_not_heard_of_is_not_gone_to() {
-        let told = Told::new(vec![(host("c"), heard(4, 40, 2)), (host("a"), heard(4, 40, 2))]).unwrap();
+        let told = Told::new(vec![(host("c"), heard(4, 40, 2)), (host("a"), heard(4, 40, 2))], None).unwrap();
         assert_eq!(told.heard_of(&[host("a"), host("b"), host("c")]), [host("a"), host("c")]);
     }
 
     #[test]
     fn a_tick_that_was_told_is_not_forgotten_for_a_guess() {
         let silent = |min, max| Heard { tick: None, ..heard(min, max, 1) };
-        let mut told = Told::new(vec![(host("a"), heard(10, 40, 1)), (host("b"), heard(10, 40, 7))]).unwrap();
+        let mut told = Told::new(vec![(host("a"), heard(10, 40, 1)), (host("b"), heard(10, 40, 7))], None).unwrap();
         told.update(vec![(host("a"), silent(10, 40)), (host("b"), silent(10, 40))]);
         assert_eq!(told.joint(), seconds(10, 40, 7), "neither lower nor higher");
         told.update(vec![(host("b"), heard(10, 40, 3))]);
@@ -168,6 +172,15 @@ mod tests {
         told.update(vec![(host("c"), silent(12, 40))]);
         assert_eq!(told.joint().tick, Duration::from_secs(6), "nobody has told this one's");
         assert_eq!(heard(4, 40, 3).and(silent(6, 30)), heard(6, 30, 3));
+    }
+
+    #[test]
+    fn what_the_url_says_of_the_tick_counts_only_where_servers_do_not_tell() {
+        let (silent, said) = (Heard { tick: None, ..heard(4, 40, 1) }, Some(Duration::from_millis(100)));
+        let told = Told::new(vec![(host("a"), heard(4, 40, 2)), (host("b"), silent)], said).unwrap();
+        assert_eq!(told.joint().tick, Duration::from_secs(2));
+        let told = Told::new(vec![(host("b"), silent)], said).unwrap();
+        assert_eq!((told.joint().tick, told.ticks_are_told()), (Duration::from_millis(100), true));
     }
 
     #[test]

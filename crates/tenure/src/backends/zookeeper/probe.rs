@@ -116,7 +116,7 @@ pub(super) async fn first(settings: &Settings) -> Result<Told> {
     let mut silent = Vec::new();
     for patience in PATIENCE {
         let asked = all(settings, patience, GRACE).await;
-        if let Some(told) = Told::new(asked.told) {
+        if let Some(told) = Told::new(asked.told, settings.tick) {
             return Ok(told);
         }
         silent = asked.silent;
@@ -157,8 +157,8 @@ async fn at(settings: &Settings, (host, _): &Host, at: SocketAddr, question: Que
             }
         }
     };
-    // Some never answer to words: the limits are known without, and the tick is what the URL says.
-    let tick = async { told_tick(tls, host, at, patience / 2).await.or(settings.tick) };
+    // Some never answer to words: the limits are known without.
+    let tick = told_tick(tls, host, at, patience);
     let (range, tick) = tokio::join!(timeout(patience, range), tick);
     match range {
         Ok(Ok((min, max))) => Reply { heard: Some(Heard { min, max, tick }), ..Reply::default() },
