@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure::backend::{ClaimRequest, Shape};
-use tenure::{ClaimId, Guard, Name, Owner, Tenure};
+use tenure::backend::ClaimRequest;
+use tenure::{ClaimId, Guard, Name, Tenure};
+use tenure_testkit::plain_request;
 use tenure_testkit::servers::Postgres;
 
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -84,20 +85,5 @@ pub(crate) fn name(text: &str) -> Name {
 
 /// A claim that waits.
 pub(crate) fn request(id: u64) -> ClaimRequest {
-    ClaimRequest {
-        id: ClaimId(id + 1),
-        owner: Owner::random(),
-        label: "a test".into(),
-        shape: Shape::Exclusive,
-        ttl: LONG,
-        queue: true,
-        block: 1,
-        strict: false,
-        inbox: "".into(),
-        within: Vec::new(),
-        reenter: None,
-        solo: false,
-        attempt: 0,
-        presumed: Duration::ZERO,
-    }
+    ClaimRequest { id: ClaimId(id + 1), ttl: LONG, ..plain_request() }
 }
