@@ -169,6 +169,10 @@ fn a_cluster_is_looked_at_master_by_master() {
     set(master, "timeout", "300");
     assert!(has(&store, "advice", &format!("{}: idle connections", master.address())));
     set(master, "timeout", "0");
+    let all_or_nothing = format!("{}: it refuses everything while any other master is gone", master.address());
+    assert!(has(&store, "advice", &all_or_nothing));
+    set(master, "cluster-require-full-coverage", "no");
+    assert!(!has(&store, "advice", &all_or_nothing));
     servers.replica_of(master).kill();
     let alone = format!("the master {} has no replica", master.address());
     eventually("it is alone", || has(&store, "advice", &alone));

@@ -22,6 +22,7 @@ pub(super) fn examine(seen: &Seen, settings: &Settings, checkup: &mut Checkup) {
     look.anywhere(checkup);
     look.persistence(checkup);
     look.replication(checkup);
+    look.coverage(checkup);
     look.speed(checkup);
     look.clock(checkup);
 }
@@ -256,6 +257,19 @@ impl Look<'_> {
                     self.protection()
                 ),
                 format!("{} && {}", self.set("min-replicas-to-write", "1"), self.set("min-replicas-max-lag", "10")),
+            );
+        }
+    }
+
+    fn coverage(&self, checkup: &mut Checkup) {
+        if self.settings.topology == Topology::Cluster
+            && self.seen.setting("cluster-require-full-coverage") == Some("yes")
+        {
+            checkup.advice(
+                "it refuses everything while any other master is gone (cluster-require-full-coverage yes)",
+                "until a replica has the place of that one, no lease in the whole cluster can be renewed: shorter ones \
+                 than that are lost",
+                self.set("cluster-require-full-coverage", "no"),
             );
         }
     }

@@ -25,7 +25,7 @@ const PINGING_MAX: Duration = Duration::from_secs(1);
 const CLOCK_READINGS: usize = 5;
 
 /// The settings that matter to locks and that INFO does not tell everywhere. None of them is a secret.
-pub(in crate::backends) const SETTINGS: [&str; 11] = [
+pub(in crate::backends) const SETTINGS: [&str; 12] = [
     "appendonly",
     "appendfsync",
     "save",
@@ -37,6 +37,7 @@ pub(in crate::backends) const SETTINGS: [&str; 11] = [
     "protected-mode",
     "bind",
     "stop-writes-on-bgsave-error",
+    "cluster-require-full-coverage",
 ];
 
 /// A connection of the doctor's own.
