@@ -290,13 +290,25 @@ impl fmt::Display for Error {
         if inner.certainty == Certainty::Unknown && inner.step == Some(Step::Acquire) {
             f.write_str("; the outcome is unknown, a claim it may have left ends with its ttl")?;
         }
-        let mut source = inner.source.as_ref().map(|source| &**source as &(dyn StdError + 'static));
-        while let Some(cause) = source {
-            write!(f, ": {cause}")?;
-            source = cause.source();
+        match &inner.source {
+            Some(source) => write!(f, ": {}", with_causes(&**source)),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// The text of an error and of its causes; what one repeats of the one before it is left out.
+pub(crate) fn with_causes(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
 }
 
 impl fmt::Debug for Error {

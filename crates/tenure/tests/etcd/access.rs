@@ -19,6 +19,10 @@ async fn locks_work_with_tls_a_login_and_rights_on_one_prefix_alone() {
     turn(next).await.release().await.unwrap();
     assert!(!a.url().contains("s3cret"), "{}", a.url());
 
+    let plainly = format!("etcd://{}", etcd.address(0));
+    let refused = soon("a refusal", Tenure::connect(&plainly)).await.unwrap_err();
+    assert!(refused.to_string().contains("?tls=true"), "{refused}");
+
     let wrong = etcd.url().replace("s3cret", "guess");
     let refused = soon("a refusal", Tenure::connect(&wrong)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
@@ -48,7 +52,10 @@ async fn nobody_there_is_said_with_every_address() {
     let refused = soon("a refusal", Tenure::connect("etcd://127.0.0.1:1,127.0.0.1:2")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     let text = refused.to_string();
-    assert!(text.contains("127.0.0.1:1") && text.contains("127.0.0.1:2"), "{text}");
+    for member in ["127.0.0.1:1: ", "127.0.0.1:2: "] {
+        let told = text.split(member).nth(1).unwrap_or_default();
+        assert!(told.split(';').next().is_some_and(|why| why.contains("Connection refused")), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::desk::Desk;
+use super::error::in_words;
 use super::link::Link;
 use super::wire::{MembersResponse, StatusResponse};
 use crate::clock::Clock;
@@ -73,7 +74,7 @@ async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result
     let asked = settings.members.iter().map(|member| async {
         let link = Box::pin(Link::dial(member, settings.login.as_ref(), probe.clone(), desk.clock.clone()));
         let status = async { link.await?.status().await };
-        (member.address.clone(), status.await.map_err(|status| status.message().to_owned()))
+        (member.address.clone(), status.await.map_err(|status| in_words(&status)))
     });
     let members = join_all(asked).await;
     for (address, status) in &members {

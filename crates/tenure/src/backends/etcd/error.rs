@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 
-use crate::error::{Certainty, Error, ErrorKind};
+use crate::error::{Certainty, Error, ErrorKind, with_causes};
 
 /// Whether the lease that a request names is gone.
 pub(super) fn is_missing_lease(status: &Status) -> bool {
@@ -55,7 +55,7 @@ pub(super) fn translate(status: &Status) -> Error {
         }
         _ => (ErrorKind::Store, "etcd refused", Certainty::Unknown),
     };
-    Error::new(kind, message).with_certainty(certainty).because(chain(status))
+    Error::new(kind, message).with_certainty(certainty).because(in_words(status))
 }
 
 pub(super) fn no_answer() -> Error {
@@ -67,16 +67,18 @@ pub(super) fn odd() -> Error {
     Error::new(ErrorKind::Store, "etcd's answer cannot be understood")
 }
 
-/// The error with its causes: its own text leaves them out.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = next.source();
+/// A connection that cannot be used.
+pub(super) fn unconnected(error: &tonic::transport::Error) -> Status {
+    // Made into a status by the library, it would lose its causes.
+    Status::unavailable(with_causes(error))
+}
+
+/// What was told, and its causes.
+pub(super) fn in_words(status: &Status) -> String {
+    let message = if status.message().is_empty() { status.code().description() } else { status.message() };
+    match std::error::Error::source(status).map(with_causes) {
+        Some(causes) if causes.starts_with(message) => causes,
+        Some(causes) => format!("{message}: {causes}"),
+        None => message.to_owned(),
     }
-    text
 }

@@ -15,6 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::error::unconnected;
 use super::url::{Login, Member};
 use super::wire::{
     AlarmResponse, Answered, AuthenticateRequest, AuthenticateResponse, Header, KeepAliveResponse, LeaseGrantRequest,
@@ -79,7 +80,7 @@ impl Link {
     ) -> Result<Arc<Self>, Status> {
         let connected = async {
             let endpoint = member.endpoint.clone().connect_timeout(CONNECT_MAX);
-            let channel = endpoint.connect().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            let channel = endpoint.connect().await.map_err(|error| unconnected(&error))?;
             let mut link = Self {
                 channel,
                 login: None,
@@ -181,7 +182,7 @@ impl Link {
     {
         let mut grpc = self.grpc();
         let answered = async move {
-            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            grpc.ready().await.map_err(|error| unconnected(&error))?;
             let codec: ProstCodec<Q, A> = ProstCodec::default();
             Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
         };
@@ -239,7 +240,7 @@ impl Link {
         let mut grpc = self.grpc();
         let request = self.ask(futures_util::stream::iter([LeaseId { id }]));
         let answered = async move {
-            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            grpc.ready().await.map_err(|error| unconnected(&error))?;
             let codec: ProstCodec<LeaseId, KeepAliveResponse> = ProstCodec::default();
             let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
             let mut answers = grpc.streaming(request, path, codec).await?.into_inner();
@@ -291,7 +292,7 @@ impl Link {
         let mut grpc = self.grpc();
         let request = self.ask(commands);
         let opened = async move {
-            grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+            grpc.ready().await.map_err(|error| unconnected(&error))?;
             let codec: ProstCodec<WatchRequest, WatchResponse> = ProstCodec::default();
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
             Ok(grpc.streaming(request, path, codec).await?.into_inner())

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tonic::Status;
 
 use super::entry::Keys;
-use super::error::{is_of_the_member, is_stale_login, no_answer, translate};
+use super::error::{in_words, is_of_the_member, is_stale_login, no_answer, translate};
 use super::link::{ANSWER_MAX, Link};
 use super::url::Settings;
 use super::wire::{TxnRequest, TxnResponse};
@@ -122,7 +122,7 @@ impl Road {
             match tried {
                 Ok(link) => return Ok(link),
                 Err((member, status)) => {
-                    failures.push(format!("{}: {}", member.address, status.message()));
+                    failures.push(format!("{}: {}{}", member.address, in_words(&status), member.hint(&status)));
                     if !is_of_the_member(&status) {
                         refusal = refusal.or(Some(status));
                     }

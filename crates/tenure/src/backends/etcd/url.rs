@@ -149,9 +149,16 @@ impl Member {
         if let Some(tls) = tls {
             endpoint = endpoint
                 .tls_config(tls.clone())
-                .map_err(|error| format!("has certificates that cannot be used: {}", super::error::chain(&error)))?;
+                .map_err(|error| format!("has certificates that cannot be used: {}", crate::error::with_causes(&error)))?;
         }
         Ok(Self { address, endpoint })
+    }
+
+    /// What may be wrong with the URL, where a connection was made and then broke.
+    pub(super) fn hint(&self, status: &tonic::Status) -> &'static str {
+        let by_tls = self.endpoint.uri().scheme_str() == Some("https");
+        let broke = std::error::Error::source(status).is_some();
+        if broke && !by_tls { " (if it wants TLS: ?tls=true)" } else { "" }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use crate::error::{Certainty, Error, ErrorKind};
+use crate::error::{Certainty, Error, ErrorKind, with_causes};
 
 /// Whether the statement or transaction was undone because of somebody else's, and may be tried again.
 pub(super) fn is_collision(error: &tokio_postgres::Error) -> bool {
@@ -32,7 +32,7 @@ pub(super) fn is_answer(error: &tokio_postgres::Error) -> bool {
 
 /// What is said of a server that answers and is a standby.
 fn takes_no_writes(error: &tokio_postgres::Error) -> bool {
-    chain(error).contains("does not allow writes")
+    with_causes(error).contains("does not allow writes")
 }
 
 /// Whether too much is waiting to be heard by somebody who does not listen.
@@ -79,7 +79,7 @@ pub(super) fn no_answer() -> Error {
 
 fn translate(error: tokio_postgres::Error) -> Error {
     let Some(told) = error.as_db_error() else {
-        if chain(&error).contains("password missing") {
+        if with_causes(&error).contains("password missing") {
             return Error::new(
                 ErrorKind::Denied,
                 "PostgreSQL wants a password: write postgres://USER:PASSWORD@HOST/DATABASE",
@@ -90,7 +90,7 @@ fn translate(error: tokio_postgres::Error) -> Error {
         } else {
             "the connection to PostgreSQL failed"
         };
-        return Error::new(ErrorKind::Unavailable, message).because(chain(&error));
+        return Error::new(ErrorKind::Unavailable, message).because(with_causes(&error));
     };
     let (kind, message) = match told.code() {
         &SqlState::READ_ONLY_SQL_TRANSACTION => {
@@ -133,16 +133,5 @@ fn translate(error: tokio_postgres::Error) -> Error {
         code if code.code().starts_with("08") => (ErrorKind::Unavailable, "the connection to PostgreSQL failed"),
         _ => (ErrorKind::Store, "PostgreSQL refused"),
     };
-    Error::new(kind, message).because(chain(&error))
-}
-
-/// The error with its causes: its own text leaves them out.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
+    Error::new(kind, message).because(with_causes(&error))
 }

@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::connect::redacted;
-use crate::error::{Error, ErrorKind, Result, Step};
+use crate::error::{Error, ErrorKind, Result, Step, with_causes};
 
 /// The schema that has tenure's tables.
 const SCHEMA: &str = "tenure";
@@ -101,7 +101,7 @@ impl Settings {
         }
         let configured = |options: &Options| -> Result<Config> {
             let config = Config::from_str(&options.rest)
-                .map_err(|error| invalid("cannot be understood".to_owned()).because(super::error::chain(&error)))?;
+                .map_err(|error| invalid("cannot be understood".to_owned()).because(with_causes(&error)))?;
             if config.get_hosts().is_empty() {
                 return Err(invalid("names no host: write it as postgres://USER@HOST/DATABASE".to_owned()));
             }
