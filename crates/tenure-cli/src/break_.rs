@@ -20,7 +20,7 @@ struct Broken {
 pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = args.owner.map(Owner::new).transpose()?;
-    let tenure = store.connect(&label::of_person(), Wait::Forever).await?;
+    let tenure = store.connect(&label::of_person(), Wait::Forever, json).await?;
     if !args.yes {
         let view = store.ask(tenure.inspect(name.as_str())).await?;
         let chosen = |holder: &&HolderView| owner.is_none() || holder.owner == owner;

@@ -42,7 +42,7 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
     let started = Instant::now();
     let label = args.label.unwrap_or_else(label::of_caller);
     let tenure = tokio::select! {
-        connected = store.connect(&label, wait) => connected?,
+        connected = store.connect(&label, wait, json) => connected?,
         signal = signals.next() => return Err(interrupted(&name, signal)),
     };
     let mut lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
@@ -75,10 +75,10 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
     Ok(Exit::Done)
 }
 
-pub(crate) async fn renew(args: Renew, store: Store) -> Result<Exit, Failure> {
+pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
-    let tenure = store.connect(&label::of_caller(), Wait::Forever).await?;
+    let tenure = store.connect(&label::of_caller(), Wait::Forever, json).await?;
     let renewed = store.ask(async { Ok(tenure.renew_as(name.as_str(), &owner, args.ttl).await) }).await?;
     let lease: Lease = match renewed {
         Ok(lease) => lease,
@@ -100,7 +100,7 @@ pub(crate) async fn renew(args: Renew, store: Store) -> Result<Exit, Failure> {
 pub(crate) async fn release(args: Release, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
-    let tenure = store.connect(&label::of_caller(), Wait::Forever).await?;
+    let tenure = store.connect(&label::of_caller(), Wait::Forever, json).await?;
     let released = store.ask(tenure.release_as(name.as_str(), &owner)).await?;
     if json {
         output::print_json(&Released { released })?;

@@ -97,7 +97,7 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
             on_runtime(run::run(plan))
         }
         Command::Acquire(args) => on_runtime(claim::acquire(args, store()?, common.json)),
-        Command::Renew(args) => on_runtime(claim::renew(args, store()?)),
+        Command::Renew(args) => on_runtime(claim::renew(args, store()?, common.json)),
         Command::Release(args) => on_runtime(claim::release(args, store()?, common.json)),
         Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),

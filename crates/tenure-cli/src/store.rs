@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use tenure::{Checkup, ErrorKind, Tenure};
 
+use crate::duration;
 use crate::env;
 use crate::failure::{Failure, warn};
 use crate::wait::Wait;
 
 /// How long a store may be out of reach where no `--wait` says so.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a store may be out of reach before that is worth a warning.
+const QUIET: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The store a command works on.
@@ -59,14 +62,14 @@ impl Store {
         tenure::redacted(&self.url)
     }
 
-    /// Connects; a store out of reach is tried again as long as `wait` allows.
-    pub(crate) async fn connect(&self, label: &str, wait: Wait) -> Result<Tenure, Failure> {
+    /// Connects; a store out of reach is tried again as long as `wait` allows, and that is told once.
+    pub(crate) async fn connect(&self, label: &str, wait: Wait, json: bool) -> Result<Tenure, Failure> {
         let patience = match wait {
             Wait::Within(limit) => limit,
             Wait::No | Wait::Forever => PATIENCE,
         };
         let started = std::time::Instant::now();
-        let mut before = None;
+        let (mut before, mut told) = (None, false);
         loop {
             let left = patience.saturating_sub(started.elapsed());
             let connecting = Tenure::builder(&self.url).label(label).connect();
@@ -79,6 +82,10 @@ impl Store {
             let again = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Quorum) && wait != Wait::No;
             if !again || started.elapsed() + RETRY_PAUSE >= patience {
                 return Err(self.at_fault(error.into()));
+            }
+            if !told && started.elapsed() >= QUIET {
+                told = true;
+                warn(&format!("{error}; trying for {} in all", duration::show(patience)), json);
             }
             before = Some(error);
             tokio::time::sleep(RETRY_PAUSE).await;

@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Bench, store: Store, json: bool) -> Result<Exit, F
     let mut signals = Signals::listen()?;
     let label = label::of_person();
     let tenure = tokio::select! {
-        connected = store.connect(&label, Wait::Forever) => connected?,
+        connected = store.connect(&label, Wait::Forever, json) => connected?,
         signal = signals.next() => return Err(stopped(signal)),
     };
     say_what_is_missing(&plan, &tenure, json);

@@ -85,7 +85,7 @@ async fn obey(order: Order, mut word: Word) -> Result<(), BoxError> {
     let store = Store::resolve(target.urls.first().map(String::as_str)).map_err(told)?;
     let label = label::of_run("tenure bench".as_ref());
     let tenure = tokio::select! {
-        connected = store.connect(&label, Wait::Forever) => connected.map_err(told)?,
+        connected = store.connect(&label, Wait::Forever, false) => connected.map_err(told)?,
         () = word.stop() => return Ok(()),
     };
     let locker = TenureLocker::new(tenure, Duration::from_millis(target.ttl_ms));

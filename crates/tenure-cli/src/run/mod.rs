@@ -46,7 +46,7 @@ pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
     terminal::outlive_background()?;
     let started = Instant::now();
     let tenure = tokio::select! {
-        connected = plan.store.connect(&plan.label, plan.wait) => connected?,
+        connected = plan.store.connect(&plan.label, plan.wait, plan.json) => connected?,
         signal = signals.next() => return Err(interrupted(&plan.name, signal)),
     };
     let acquired = tokio::select! {
