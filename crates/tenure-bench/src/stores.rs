@@ -48,7 +48,7 @@ pub struct Other {
 
 /// All of them; of those that are clusters one member, as it shares the machine with its clients.
 pub const OTHERS: [Other; 3] = [
-    Other { name: "etcd", start: || Box::new(Etcd::builder().members(1).start()), limit: None },
+    Other { name: "etcd", start: || Box::new(Etcd::builder().members(1).durable().start()), limit: None },
     Other {
         name: "postgres",
         start: || Box::new(Postgres::builder().durable().start()),

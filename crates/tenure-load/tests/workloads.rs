@@ -144,7 +144,7 @@ async fn the_first_error_ends_it() {
 #[tokio::test]
 async fn turns_and_waits_are_told_while_tasks_still_wait() {
     let lock = Booked::default();
-    let order = hot_order("once", 0.05);
+    let order = hot_order("once", 1.0);
     let (result, crowd) = hot::run(&lock, &order, epoch_micros(), pending()).await.unwrap().unwrap();
     assert_eq!(result.turns.len(), 1);
     let (got, wait, task) = result.turns[0];

@@ -16,8 +16,9 @@ use tokio::time::timeout;
 const TRIES_MAX: usize = 64;
 /// How long a store that is well may take to answer or to tell.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a grant is asked for that no event told of.
-const ASKS_MAX: usize = 200;
+/// How often a grant is asked for that no event told of: some seconds, for stores that look for the dead only now and then.
+const ASKS_MAX: usize = 1_000;
+const BETWEEN_ASKS: Duration = Duration::from_millis(5);
 
 /// One client of the store under test.
 ///
@@ -124,9 +125,20 @@ impl Client {
         }
     }
 
-    /// Renews several claims at once.
+    /// Renews several claims at once, until the store knows what became of each.
     pub async fn renew_all(&self, batch: Vec<RenewRequest>) -> Vec<Renewed> {
-        self.ask("renew", || self.backend.renew(batch.clone(), false)).await.value.value
+        let known = |answers: &[Renewed]| !answers.iter().any(|answer| matches!(answer, Renewed::Unknown(_)));
+        let mut unknown = Vec::new();
+        for _ in 0..TRIES_MAX {
+            let answers = self.ask("renew", || self.backend.renew(batch.clone(), false)).await.value.value;
+            if known(&answers) {
+                return answers;
+            }
+            unknown = answers;
+            // Only a pause between two questions: a store that was cut off has to find back first.
+            let _ = timeout(BETWEEN_ASKS, std::future::pending::<()>()).await;
+        }
+        panic!("what became of {batch:?} was not known in {TRIES_MAX} tries: {unknown:?}");
     }
 
     /// Ends a claim, and expects that this ended it (or a try whose answer was lost).
@@ -195,7 +207,7 @@ impl Client {
                 return grant;
             }
             // Only a pause between two questions: what ends the wait is the answer.
-            let _ = timeout(Duration::from_millis(5), self.heard.more.notified()).await;
+            let _ = timeout(BETWEEN_ASKS, self.heard.more.notified()).await;
         }
         panic!("{request:?} of {name} was to be granted: {:?}", self.inspect(name).await);
     }

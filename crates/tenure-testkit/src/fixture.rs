@@ -14,9 +14,9 @@ use crate::client::Client;
 use crate::clock::ManualClock;
 use crate::unreliable::{Faults, Unreliable};
 
-/// A claim that a case lets die: half of it is long enough for a few calls on a busy machine, and the whole
+/// A claim that a case lets die: three quarters of it are long enough for a few calls on a busy machine, and the whole
 /// short enough to wait for.
-const TTL_SHORT_REAL: Duration = Duration::from_millis(800);
+const TTL_SHORT_REAL: Duration = Duration::from_millis(1200);
 /// A claim that no case lets die. On a clock that stands still the difference costs nothing.
 const TTL_LONG: Duration = Duration::from_secs(30);
 

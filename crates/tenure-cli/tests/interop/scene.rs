@@ -126,12 +126,7 @@ impl Scene {
 
     /// Starts a `tenure run` that goes on until it is told to finish, and waits until it holds the lock.
     pub(crate) fn holding_run(&self, ttl: &str) -> HoldingRun {
-        let dir = tempfile::tempdir().unwrap();
-        let script = "touch holds; until [ -e finish ]; do sleep 0.02; done";
-        let mut command = tenure(&self.url(), &["run", "x", "--no-wait", "--ttl", ttl, "--", "sh", "-c", script]);
-        let mut run = Running::of(command.current_dir(dir.path()));
-        eventually("the run holds it", || dir.path().join("holds").exists() || run.is_over());
-        HoldingRun { run: run.going(), dir }
+        HoldingRun::start(&self.url(), &["--ttl", ttl])
     }
 
     /// How many commands that can take a lock the servers have seen.
@@ -195,6 +190,16 @@ pub(crate) struct HoldingRun {
 }
 
 impl HoldingRun {
+    /// With these options, of the name `x`.
+    pub(crate) fn start(url: &str, options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "touch holds; until [ -e finish ]; do sleep 0.02; done";
+        let args = [&["run", "x", "--no-wait"], options, &["--", "sh", "-c", script]].concat();
+        let mut run = Running::of(tenure(url, &args).current_dir(dir.path()));
+        eventually("the run holds it", || dir.path().join("holds").exists() || run.is_over());
+        Self { run: run.going(), dir }
+    }
+
     /// Lets the run come to its end, which is a good one.
     pub(crate) fn finish(self) {
         std::fs::write(self.dir.path().join("finish"), "").unwrap();

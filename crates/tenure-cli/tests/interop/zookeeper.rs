@@ -10,6 +10,7 @@ use crate::clients::Client;
 use crate::command::{Done, Running, eventually, tenure};
 use crate::counter::{Counter, with_driver, with_tenure_acquire, with_tenure_run};
 use crate::driver::Driver;
+use crate::scene::HoldingRun;
 
 /// One test's stage: a chroot of its own, and a client that takes part.
 struct Stage {
@@ -90,14 +91,12 @@ fn what_tenure_holds_keeps_the_client_out(stage: &Stage) {
 
 fn what_tenure_shares_keeps_the_client_out(stage: &Stage) {
     let mut driver = stage.driver();
-    for shape in ["--shared", "--permits 3"] {
-        let run = stage.start(&format!("run x {shape} -- sleep 2"));
-        eventually("it holds", || {
-            !stage.tenure("show x --json").exits(0).json()["holders"].as_array().unwrap().is_empty()
-        });
+    for shape in [&["--shared"][..], &["--permits", "3"]] {
+        let run = HoldingRun::start(&stage.url(), shape);
         assert!(!driver.acquire("x", LONG, NOW));
-        assert!(driver.acquire("x", LONG, LONG));
-        run.wait().exits(0);
+        driver.send_acquire("x", LONG, LONG);
+        run.finish();
+        assert!(driver.acquired(LONG));
         driver.must("release");
     }
 }

@@ -13,8 +13,8 @@ pub async fn a_renewal_keeps_a_claim_alive_beyond_its_first_ttl(fixture: &Fixtur
     let ttl = fixture.ttl_short(&client.capabilities());
     let (name, held) = (fixture.name("alive"), ClaimRequest { ttl, ..fixture.request() });
     let grant = client.holds(&name, &held).await;
-    for _ in 0..4 {
-        fixture.pass(ttl / 2).await;
+    for _ in 0..6 {
+        fixture.pass(ttl / 4).await;
         let standing = client.renews(&name, &held).await;
         assert_eq!(standing.state.map(|g| g.token), Ok(grant.token), "the same grant");
     }
@@ -34,8 +34,8 @@ pub async fn a_renewal_keeps_a_waiting_claim_in_its_place(fixture: &Fixture) {
     client.holds(&name, &held).await;
     client.waits(&name, &waiting).await;
     client.waits(&name, &behind).await;
-    for _ in 0..4 {
-        fixture.pass(ttl / 2).await;
+    for _ in 0..6 {
+        fixture.pass(ttl / 4).await;
         let place = client.renews(&name, &waiting).await.state.expect_err("the holder still holds");
         assert_eq!((place.ahead, place.waiters_ahead), (1, 0));
     }

@@ -80,9 +80,9 @@ pub async fn a_claim_that_nobody_renews_ends_at_its_ttl(fixture: &Fixture) {
     let ttl = fixture.ttl_short(&client.capabilities());
     let (name, dying) = (fixture.name("ttl"), ClaimRequest { ttl, ..fixture.request() });
     client.holds(&name, &dying).await;
-    fixture.pass(ttl / 2).await;
+    fixture.pass(ttl / 4).await;
     other.is_busy(&name, &fixture.request()).await;
-    fixture.pass(ttl / 2).await;
+    fixture.pass(ttl * 3 / 4).await;
     for _ in 0..40 {
         if client.inspect(&name).await.is_free() {
             let gone = client.renew(&name, &dying).await;

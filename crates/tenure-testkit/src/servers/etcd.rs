@@ -28,6 +28,7 @@ pub struct EtcdBuilder {
     members: usize,
     tls: bool,
     login: Option<(String, String, String)>,
+    durable: bool,
     args: Vec<String>,
 }
 
@@ -50,6 +51,14 @@ impl EtcdBuilder {
     #[must_use]
     pub fn login(mut self, user: &str, password: &str, prefix: &str) -> Self {
         self.login = Some((user.to_owned(), password.to_owned(), prefix.to_owned()));
+        self
+    }
+
+    /// Every write is on the disk before it is answered, as where it matters. Without it, members that are killed lose nothing
+    /// either; only a machine would. And no slow disk of the machine costs a leader its place.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
         self
     }
 
@@ -129,7 +138,7 @@ impl Etcd {
     /// One to one's taste.
     #[must_use]
     pub fn builder() -> EtcdBuilder {
-        EtcdBuilder { members: 3, tls: false, login: None, args: Vec::new() }
+        EtcdBuilder { members: 3, tls: false, login: None, durable: false, args: Vec::new() }
     }
 
     fn new(builder: &EtcdBuilder) -> Self {
@@ -166,6 +175,9 @@ impl Etcd {
             if let Some(certificates) = &certificates {
                 args.extend(["--cert-file".into(), certificates.certificate("server").into()]);
                 args.extend(["--key-file".into(), certificates.key("server").into()]);
+            }
+            if !builder.durable {
+                args.push("--unsafe-no-fsync".into());
             }
             args.extend(builder.args.iter().map(OsString::from));
             let log = directory.path().join(format!("m{index}.log"));

@@ -284,7 +284,9 @@ impl Zookeeper {
         let server = &self.members[member];
         let up = wait_for(|| {
             assert!(!server.process().has_ended(), "ZooKeeper does not start:\n{}", server.launch.said());
-            self.mode(member)
+            // The port for TLS is opened after the other one.
+            let by_tls = || TcpStream::connect(("127.0.0.1", server.secure.number)).is_ok();
+            self.mode(member).filter(|_| self.certificates.is_none() || by_tls())
         });
         assert!(up.is_some(), "ZooKeeper does not serve:\n{}", server.launch.said());
     }

@@ -1,6 +1,6 @@
 //! PostgreSQL, its standby, and a pooler.
 
-use tenure_testkit::servers::{PgBouncer, Postgres};
+use tenure_testkit::servers::{PgBouncer, Postgres, wait_until};
 
 #[test]
 fn it_answers_restarts_and_keeps_what_it_has() {
@@ -39,5 +39,5 @@ fn a_pooler_passes_statements_on() {
     let server = Postgres::start();
     let pooler = PgBouncer::before(&server, 1);
     assert!(pooler.url().ends_with(&format!(":{}/postgres", pooler.port())));
-    assert!(pooler.log().contains("listening on 127.0.0.1"), "{}", pooler.log());
+    wait_until("it says so", || pooler.log().contains("listening on 127.0.0.1"));
 }

@@ -44,9 +44,9 @@ fn a_redis_that_keeps_its_data_has_it_after_a_kill() {
 #[test]
 fn a_restart_waits_until_the_data_is_loaded() {
     const KEYS: usize = 2000;
-    // A thousandth of a second for each key, and questions are answered meanwhile.
+    // Three thousandths of a second for each key, and questions are answered meanwhile.
     let redis = Redis::builder()
-        .config("key-load-delay", "1000")
+        .config("key-load-delay", "3000")
         .config("loading-process-events-interval-bytes", "1024")
         .start();
     let fill = format!("for i = 1, {KEYS} do redis.call('set', 'key' .. i, i) end");

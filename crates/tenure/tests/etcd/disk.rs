@@ -20,7 +20,7 @@ fn stall(pid: u32) -> Child {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_a_stalled_disk_costs_is_told_and_fenced() {
-    let etcd = Etcd::start();
+    let etcd = Etcd::builder().durable().start();
     let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let ttl = Duration::from_secs(3);
     let held = a.lock("x").ttl(ttl).acquire().await.unwrap();

@@ -101,7 +101,7 @@ async fn a_waiter_without_a_majority_goes_on_waiting_and_gets_its_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_compacted_while_a_claim_waited_does_not_keep_it_waiting() {
-    let etcd = Etcd::start();
+    let etcd = Etcd::builder().members(1).start();
     let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
     let next = waiting(&b, "x", Duration::from_secs(6));

@@ -83,16 +83,16 @@ async fn a_session_holds_until_its_last_process_has_released() {
     let etcd = shared::etcd();
     let (a, b, c) = (connect(&etcd.url()).await, connect(&etcd.url()).await, connect(&etcd.url()).await);
     let session = a.session();
-    let outer = session.lock("session").ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    let outer = session.lock("session").ttl(Duration::from_secs(6)).acquire().await.unwrap();
     let next = waiting(&c, "session", LONG);
     until_waiting(&c, "session", 1).await;
     let inner =
-        b.session_as(session.owner().clone()).lock("session").ttl(Duration::from_secs(3)).acquire().await.unwrap();
+        b.session_as(session.owner().clone()).lock("session").ttl(Duration::from_secs(6)).acquire().await.unwrap();
     assert_eq!(inner.token(), outer.token());
     outer.release().await.unwrap();
     // Kept alive by the other process alone, beyond the ttl.
     let deadline = inner.deadline();
-    until("it is renewed", async || inner.deadline() > deadline + Duration::from_secs(4)).await;
+    until("it is renewed", async || inner.deadline() > deadline + Duration::from_secs(7)).await;
     assert_eq!(c.inspect("session").await.unwrap().waiters.len(), 1);
     inner.release().await.unwrap();
     turn(next).await.release().await.unwrap();

@@ -189,7 +189,7 @@ async fn a_clock_that_steps_costs_no_token() {
 async fn a_clock_that_steps_back_keeps_what_is_held() {
     let server = Postgres::builder().shifted_clock().start();
     let (a, b) = (connect(server.url()).await, connect(server.url()).await);
-    let held = a.lock("x").ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    let held = a.lock("x").ttl(Duration::from_secs(6)).acquire().await.unwrap();
     server.shift_clock(-3_600);
     let deadline = held.deadline();
     until("it is renewed", async || held.deadline() > deadline).await;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tenure::backend::{Backend as _, Claimed, Released, RenewRequest, Renewed, Standing};
+use tenure::Name;
+use tenure::backend::{Backend as _, ClaimRequest, Claimed, Released, RenewRequest, Renewed, Standing};
 use tenure::backends::postgres::PostgresBackend;
 use tenure::clock::SystemClock;
 use tenure_testkit::servers::Postgres;
@@ -43,10 +44,25 @@ impl Drop for Keeper {
     }
 }
 
-async fn open(server: &Postgres) -> PostgresBackend {
+async fn open(server: &Postgres) -> Arc<PostgresBackend> {
     let backend = PostgresBackend::open(server.url(), Arc::new(SystemClock)).await.unwrap();
     backend.listen(Arc::new(|_| {}));
-    backend
+    Arc::new(backend)
+}
+
+/// Asks at once, and again while it is not answered: whoever waits in turn with others is not let wait for long.
+fn insist(backend: &Arc<PostgresBackend>, which: &Name, wish: ClaimRequest) -> tokio::task::JoinHandle<Claimed> {
+    let (backend, which) = (backend.clone(), which.clone());
+    let mut call = backend.claim(&which, wish.clone());
+    tokio::spawn(async move {
+        loop {
+            match call.await {
+                Ok(answer) => return answer.value,
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+            call = backend.claim(&which, wish.clone());
+        }
+    })
 }
 
 fn is_granted(claimed: &Claimed) -> bool {
@@ -73,7 +89,7 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     let mut held_up = Vec::new();
     let mut free = Vec::new();
     for (at, stuck) in stuck.iter().enumerate() {
-        held_up.push(tokio::spawn(backend.claim(stuck, request(100 + at as u64))));
+        held_up.push(insist(&backend, stuck, request(100 + at as u64)));
         free.push(backend.claim(&name(&format!("new{at}")), request(200 + at as u64)));
     }
     free.push(backend.claim(&held[0], request(300)));
@@ -97,7 +113,7 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     keeper.lets_go().await;
     for claim in held_up {
         let claim = soon("its place", claim).await.unwrap();
-        assert!(claim.is_ok_and(|claim| matches!(claim.value, Claimed::Stands(Standing { state: Err(_), .. }))));
+        assert!(matches!(claim, Claimed::Stands(Standing { state: Err(_), .. })), "{claim:?}");
     }
     let renewed = soon("renewals", backend.renew(renewals[..8].to_vec(), false)).await.unwrap().value;
     assert!(renewed.iter().all(|answer| matches!(answer, Renewed::Stands(_))), "{renewed:?}");
@@ -108,7 +124,7 @@ async fn a_row_that_somebody_makes_and_does_not_commit_holds_its_own_name_up() {
     let server = Arc::new(Postgres::start());
     let backend = open(&server).await;
     let mut keeper = Keeper::of(&server, "INSERT INTO tenure.names (name, last) VALUES ('m', 1)").await;
-    let held_up = tokio::spawn(backend.claim(&name("m"), request(0)));
+    let held_up = insist(&backend, &name("m"), request(0));
     let free = ["a", "z"].map(|which| {
         (which, backend.claim(&name(which), request(which.len() as u64 + u64::from(which.as_bytes()[0]))))
     });
@@ -118,7 +134,7 @@ async fn a_row_that_somebody_makes_and_does_not_commit_holds_its_own_name_up() {
     }
     assert!(!held_up.is_finished());
     keeper.lets_go().await;
-    let claimed = soon("its turn", held_up).await.unwrap().unwrap().value;
+    let claimed = soon("its turn", held_up).await.unwrap();
     assert!(is_granted(&claimed), "{claimed:?}");
 }
 
@@ -132,15 +148,14 @@ async fn a_row_that_is_locked_is_neither_gone_nor_busy() {
         assert!(is_granted(&backend.claim(&name(which), claim).await.unwrap().value));
     }
     let mut keeper = Keeper::of(&server, "SELECT FROM tenure.names FOR UPDATE").await;
-    let try_one = request(2);
-    let tried = tokio::spawn(backend.claim(&name("x"), tenure::backend::ClaimRequest { queue: false, ..try_one }));
+    let tried = insist(&backend, &name("x"), ClaimRequest { queue: false, ..request(2) });
     let renewed = tokio::spawn(backend.renew(vec![RenewRequest { name: name("x"), id: ids[0], ttl: LONG }], false));
     let released = tokio::spawn(backend.release(&name("y"), ids[1], None));
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure' AND wait_event_type = 'Lock'";
     until("they wait", async || server.psql(waits) == "2").await;
     assert!(!tried.is_finished() && !renewed.is_finished() && !released.is_finished());
     keeper.lets_go().await;
-    assert!(matches!(soon("an answer", tried).await.unwrap().unwrap().value, Claimed::Busy(_)));
+    assert!(matches!(soon("an answer", tried).await.unwrap(), Claimed::Busy(_)));
     assert!(matches!(soon("an answer", renewed).await.unwrap().unwrap().value[..], [Renewed::Stands(_)]));
     assert_eq!(soon("an answer", released).await.unwrap().unwrap(), Released::Yes);
 }

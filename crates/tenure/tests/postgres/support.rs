@@ -35,7 +35,7 @@ pub(crate) fn waiting(tenure: &Tenure, name: &str) -> tokio::task::JoinHandle<te
 }
 
 pub(crate) async fn until_waiting(tenure: &Tenure, name: &str, count: usize) {
-    until("they wait", async || tenure.inspect(name).await.unwrap().waiters.len() == count).await;
+    until("they wait", async || tenure.inspect(name).await.is_ok_and(|view| view.waiters.len() == count)).await;
 }
 
 pub(crate) fn rows(server: &Postgres) -> usize {

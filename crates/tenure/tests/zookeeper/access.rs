@@ -38,10 +38,12 @@ async fn users_log_in_by_sasl_where_servers_ask_for_it() {
     let servers = Zookeeper::builder().members(1).sasl("locker", "s3cret,with=chars").start();
     let url = |login: &str, options: &str| format!("zookeeper://{login}{}/sasl{options}", servers.servers());
     let tenure = connect(&url("locker:s3cret%2Cwith%3Dchars@", "?auth=sasl")).await;
-    let ttl = std::time::Duration::from_secs(2);
+    let ttl = std::time::Duration::from_secs(4);
     let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
     let deadline = guard.deadline();
     until("it is renewed", async || guard.deadline() > deadline).await;
+    soon("a release", guard.release()).await.unwrap();
+    let guard = tenure.lock("x").ttl(LONG).acquire().await.unwrap();
     for (login, options) in [
         ("locker:wrong@", "?auth=sasl"),
         ("other:wrong@", "?auth=sasl"),
@@ -61,10 +63,12 @@ async fn what_is_said_by_tls_is_said_to_servers_that_the_authority_knows() {
     let servers = Zookeeper::builder().members(1).tls().start();
     let url = servers.tls_url("/tls");
     let tenure = connect(&url).await;
-    let ttl = std::time::Duration::from_secs(2);
+    let ttl = std::time::Duration::from_secs(4);
     let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
     let deadline = guard.deadline();
     until("it is renewed", async || guard.deadline() > deadline).await;
+    soon("a release", guard.release()).await.unwrap();
+    let guard = tenure.lock("x").ttl(LONG).acquire().await.unwrap();
     let checkup = tenure.doctor().await.unwrap();
     assert!(format!("{:?}", checkup.facts).contains("standalone, version"), "{:?}", checkup.facts);
     let plain = connect(&servers.url_below("/tls")).await;

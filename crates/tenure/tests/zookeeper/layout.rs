@@ -89,7 +89,7 @@ async fn a_break_is_told_at_once_and_its_note_goes_with_the_ttl() {
     let servers = shared::zookeeper();
     let url = servers.url_below("/notes");
     let (holder, operator, raw) = (Ear::at(&url).await, Ear::at(&url).await, raw(servers).await);
-    let (name, held) = (name("x"), request(Duration::from_secs(2)));
+    let (name, held) = (name("x"), request(Duration::from_secs(8)));
     holder.stands(&name, &held).await;
     let ended = operator.backend.break_holders(&name, None, "ops".into(), "deploy".into()).await.unwrap();
     assert_eq!(ended, 1);
@@ -106,7 +106,7 @@ async fn a_break_is_told_at_once_and_its_note_goes_with_the_ttl() {
 async fn a_client_that_is_gone_leaves_nothing_behind() {
     let servers = shared::zookeeper();
     let (tenure, raw) = (connect(&servers.url_below("/nothing")).await, raw(servers).await);
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(5);
     let guard = tenure.lock("x").ttl(ttl).acquire().await.unwrap();
     let deadline = guard.deadline();
     until("it is renewed", async || guard.deadline() > deadline).await;

@@ -83,7 +83,7 @@ async fn a_claim_that_nobody_asks_for_again_does_not_live_as_long_as_its_process
     let servers = shared::zookeeper();
     let (proxy, url) = behind_a_proxy(servers, 2, "/orphan").await;
     let (client, raw) = (Ear::at(&url).await, raw(servers).await);
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(6);
     let (kept, lost) = (name("kept"), name("lost"));
     let holds = request(ttl);
     client.stands(&kept, &holds).await;

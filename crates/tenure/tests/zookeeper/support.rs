@@ -89,9 +89,22 @@ impl Ear {
         }
     }
 
+    /// Renews, and again where it was not known what became of the claim.
     pub(crate) async fn renew(&self, name: &Name, request: &ClaimRequest) -> Renewed {
         let renewal = RenewRequest { name: name.clone(), id: request.id, ttl: request.ttl };
-        soon("a renewal", self.backend.renew(vec![renewal], false)).await.unwrap().value.remove(0)
+        let renewed = async {
+            loop {
+                match self.backend.renew(vec![renewal.clone()], false).await {
+                    Ok(mut answer) => match answer.value.remove(0) {
+                        Renewed::Unknown(_) => {}
+                        known => return known,
+                    },
+                    Err(error) => assert!(error.is_retryable(), "{error}"),
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        soon("a renewal", renewed).await
     }
 
     pub(crate) fn heard(&self, wanted: impl Fn(&Event) -> bool) -> bool {

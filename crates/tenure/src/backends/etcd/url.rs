@@ -147,9 +147,9 @@ impl Member {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?.tcp_nodelay(true);
         if let Some(tls) = tls {
-            endpoint = endpoint
-                .tls_config(tls.clone())
-                .map_err(|error| format!("has certificates that cannot be used: {}", crate::error::with_causes(&error)))?;
+            endpoint = endpoint.tls_config(tls.clone()).map_err(|error| {
+                format!("has certificates that cannot be used: {}", crate::error::with_causes(&error))
+            })?;
         }
         Ok(Self { address, endpoint })
     }

@@ -302,7 +302,7 @@ mod tests {
         for question in [Question::Limits, Question::Timeout(Duration::from_secs(4))] {
             let asked = ports.map(|port| {
                 let (settings, host) = (settings.clone(), ("127.0.0.1".to_owned(), port));
-                async move { of(&settings, &host, question, Duration::from_millis(500)).await }
+                async move { of(&settings, &host, question, Duration::from_secs(2)).await }
             });
             let replies = join_all(asked).await;
             let seen: Vec<_> = replies.iter().map(|r| (r.hangs, r.closed.is_some(), r.away.is_some())).collect();
