@@ -85,7 +85,7 @@ impl Store {
             }
             if !told && started.elapsed() >= QUIET {
                 told = true;
-                warn(&format!("{error}; trying for {} in all", duration::show(patience)), json);
+                warn(&format!("{error}; trying for {} in all", duration::exact(patience)), json);
             }
             before = Some(error);
             tokio::time::sleep(RETRY_PAUSE).await;

@@ -33,7 +33,7 @@ fn another_owner_is_75() {
     let store = Store::new();
     store.tenure("acquire x --owner a").exits(0);
     store.tenure("acquire x --owner b --no-wait").exits(75);
-    store.tenure("acquire x --owner b --wait 50ms").exits(75);
+    store.tenure("acquire x --owner b --wait 2s").exits(75);
     assert_eq!(store.show("x")["waiters"], json!([]));
 }
 

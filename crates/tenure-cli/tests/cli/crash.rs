@@ -13,7 +13,7 @@ const KILLS: u32 = 60;
 fn the_store_survives_kill_9_at_any_moment() {
     let store = Store::new();
     let started = Instant::now();
-    store.tenure("run x --ttl 1s -- true").exits(0);
+    store.tenure("run x --ttl 10s -- true").exits(0);
     let life = started.elapsed().max(Duration::from_millis(5));
     for kill in 0..KILLS {
         let running = Running::of(&mut store.command(["run", "x", "--ttl", "500ms", "--", "true"]));
@@ -25,7 +25,7 @@ fn the_store_survives_kill_9_at_any_moment() {
         let _ = kill_process(running.pid, Signal::KILL);
         drop(running);
     }
-    let last = store.tenure("run x --ttl 500ms --wait 10s -- echo alive").exits(0);
+    let last = store.tenure("run x --ttl 10s --wait 10s -- echo alive").exits(0);
     assert_eq!(last.text(), "alive");
     eventually("every claim of the killed has ended", || store.tenure("ls --json").exits(0).text() == "[]");
     let token = |done: super::support::Done| done.exits(0).text().parse::<u64>().unwrap();

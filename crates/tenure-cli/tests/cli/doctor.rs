@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tenure_testkit::servers::{Cluster, Redis, Sentinel, shared, wait_until};
 
-use crate::support::{Store, bare, done, eventually, keys};
+use crate::support::{Done, Store, bare, done, eventually, keys};
 
 /// A server that doctor has nothing to say about.
 fn sound() -> Redis {
@@ -14,8 +14,16 @@ pub(crate) fn set(redis: &Redis, name: &str, value: &str) {
     assert_eq!(redis.cli(&["config", "set", name, value]), "OK", "{name} {value}");
 }
 
-/// The findings: severity and what.
+/// What doctor says of a server that is slow, which a good one is while the machine of a test is busy.
+const SLOW: &str = "a round trip takes";
+
+/// The findings, but for a server that is slow: severity and what.
 pub(crate) fn findings(store: &Store) -> Vec<(String, String)> {
+    all_findings(store).into_iter().filter(|(_, what)| !what.contains(SLOW)).collect()
+}
+
+/// All findings: severity and what.
+pub(crate) fn all_findings(store: &Store) -> Vec<(String, String)> {
     let done = store.tenure("doctor --json");
     let report = done.json();
     let findings = report["findings"].as_array().unwrap();
@@ -32,18 +40,31 @@ pub(crate) fn has(store: &Store, severity: &str, part: &str) -> bool {
     findings(store).iter().any(|(found, what)| found == severity && what.contains(part))
 }
 
+/// What doctor says when the server is not slow.
+fn quick(store: &Store, args: &str) -> Done {
+    let mut last = store.tenure(args);
+    eventually("its round trips are short", || {
+        let slow = last.text().contains(SLOW);
+        if slow {
+            last = store.tenure(args);
+        }
+        !slow
+    });
+    last
+}
+
 #[test]
 fn a_sound_server_is_0_and_its_facts_are_told() {
     let redis = sound();
     let store = Store::on(redis.url());
-    let report = store.tenure("doctor --json").exits(0).json();
+    let report = quick(&store, "doctor --json").exits(0).json();
     assert_eq!(keys(&report), ["facts", "findings", "store"]);
     assert_eq!(report["store"], redis.url());
     assert_eq!(report["findings"], Value::Array(vec![]));
     for fact in ["version", "round trip", "clock", "memory", "eviction", "persistence", "replicas", "clients"] {
         assert!(report["facts"][fact].is_string(), "{fact}: {report}");
     }
-    let text = store.tenure("doctor").exits(0).text();
+    let text = quick(&store, "doctor").exits(0).text();
     assert!(text.starts_with(redis.url()) && text.ends_with("nothing to change"), "{text}");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_testkit::servers::{Fleet, Redis, wait_until};
 
-use crate::doctor::{findings, has, set};
+use crate::doctor::{all_findings, findings, has, set};
 use crate::support::{Store, bare, done, eventually};
 
 /// A fleet that doctor has nothing to say about.
@@ -18,7 +18,11 @@ fn sound(size: usize) -> (Fleet, Store) {
 
 /// The first client begins a new fleet, with a short ttl.
 fn begin(url: &str) {
-    patient(url).tenure("run begin --ttl 1s -- true").exits(0);
+    let store = patient(url);
+    store.tenure("acquire begin --ttl 1s --owner first").exits(0);
+    // It may have ended by itself.
+    let ended = store.tenure("release begin --owner first");
+    assert!([0, 1].contains(&ended.code), "{ended:?}");
 }
 
 /// The nodes may take their time: the machine of a test may be busy.
@@ -240,16 +244,25 @@ fn a_node_that_answers_slowly_is_found() {
     let store = Store::on(fleet.url());
     assert_eq!(findings(&store), []);
     let slow = &fleet.proxies()[2];
-    for (delay, severity, part) in [(60, "problem", "a round trip takes"), (30, "advice", "a round trip takes")] {
+    // The others may be slow as well, on a busy machine.
+    let of_slow = |store: &Store| {
+        let mut found = all_findings(store);
+        found.retain(|(_, what)| what.starts_with(&format!("{}: ", slow.address())));
+        found
+    };
+    for (delay, severity) in [(60, "problem"), (27, "advice")] {
         slow.delay_replies(Duration::from_millis(delay));
-        only(&store, severity, &format!("{}: ", slow.address()), part);
+        let found = of_slow(&store);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].0 == severity && found[0].1.contains("a round trip takes"), "{found:?}");
     }
-    assert_eq!(findings(&patient(&fleet.url())), [], "the URL gives it the time");
+    assert_eq!(of_slow(&patient(&fleet.url())), [], "the URL gives it the time");
     slow.delay_replies(Duration::from_millis(8));
     let text = store.tenure("doctor").exits(1).text();
     assert!(text.contains("a node may take 5.00 ms at a ttl of 1s"), "{text}");
     let hasty = Store::on(fleet.url_with("node_timeout=6ms"));
-    assert!(has(&hasty, "problem", &format!("{}: a round trip takes", slow.address())));
+    let found = of_slow(&hasty);
+    assert!(found.iter().any(|(how, what)| how == "problem" && what.contains("a round trip takes")), "{found:?}");
 }
 
 #[test]
@@ -262,7 +275,7 @@ fn a_node_without_data_is_found_and_is_let_in_as_the_fix_says() {
     let text = store.tenure("doctor").exits(1).text();
     assert!(text.contains("up for ") && text.contains("recorded (1 s)") && text.contains("-- sleep "), "{text}");
     let client = patient(&fleet.url());
-    let run = client.start("admit --ttl 1s", "until [ -e go ]; do sleep 0.02; done");
+    let run = client.start("admit --ttl 5s", "until [ -e go ]; do sleep 0.02; done");
     eventually("it takes part", || findings(&store).is_empty());
     fs::write(client.file("go"), "").unwrap();
     run.wait().exits(0);

@@ -108,7 +108,7 @@ fn a_stopped_tenure_has_its_command_told_before_the_deadline() {
 fn a_broken_lease_ends_the_command_and_exits_76_saying_who_and_why() {
     let store = Store::new();
     let script = "trap 'touch told; exit 0' TERM; while :; do sleep 0.02; done";
-    let run = store.start("x --ttl 1s", script);
+    let run = store.start("x --ttl 10s", script);
     let mut breaking = store.command(["break", "x", "--yes", "--reason", "too slow"]);
     crate::support::done(breaking.env("USER", "ann").env_remove("SUDO_USER")).exits(0);
     run.wait().exits(76).says("broken by ann@").says("too slow");
@@ -118,7 +118,7 @@ fn a_broken_lease_ends_the_command_and_exits_76_saying_who_and_why() {
 #[test]
 fn a_command_that_ignores_sigterm_after_a_break_is_killed() {
     let store = Store::new();
-    let run = store.start("x --ttl 1s", STUBBORN);
+    let run = store.start("x --ttl 10s --grace 200ms", STUBBORN);
     store.tenure("break x --yes").exits(0);
     run.wait().exits(76);
     assert!(!is_alive(store.pid("up")));
@@ -128,7 +128,7 @@ fn a_command_that_ignores_sigterm_after_a_break_is_killed() {
 fn the_rest_of_a_lost_group_is_ended_though_its_leader_went_first() {
     let store = Store::new();
     let script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $! > rest.tmp; mv rest.tmp rest; wait";
-    let run = store.start_until("x --ttl 1s", script, "rest");
+    let run = store.start_until("x --ttl 10s --grace 200ms", script, "rest");
     store.tenure("break x --yes").exits(0);
     run.wait().exits(76);
     assert!(!is_alive(store.pid("rest")));
@@ -137,7 +137,7 @@ fn the_rest_of_a_lost_group_is_ended_though_its_leader_went_first() {
 #[test]
 fn a_stopped_command_is_ended_too() {
     let store = Store::new();
-    let run = store.start("x --ttl 1s", "kill -STOP $$; sleep 60");
+    let run = store.start("x --ttl 10s --grace 200ms", "kill -STOP $$; sleep 60");
     let command = store.pid("up");
     eventually("it is stopped", || state(command) == Some('T'));
     store.tenure("break x --yes").exits(0);
@@ -177,7 +177,7 @@ fn a_guardian_killed_the_moment_the_command_starts_leaves_no_command_behind() {
 fn a_stopped_guardian_does_not_save_the_command_of_a_lost_lease() {
     let store = Store::new();
     let script = format!("echo $PPID > guardian.tmp; mv guardian.tmp guardian; {STUBBORN}");
-    let run = store.start("x --ttl 1s", &script);
+    let run = store.start("x --ttl 10s --grace 200ms", &script);
     eventually("its guardian is known", || store.file("guardian").exists());
     kill_process(store.pid("guardian"), Signal::STOP).unwrap();
     store.tenure("break x --yes").exits(0);
@@ -207,7 +207,7 @@ fn a_guardian_stopped_after_its_word_does_not_save_the_command() {
 fn the_guardian_heeds_no_signal_meant_for_others() {
     let store = Store::new();
     let script = "echo $PPID > guardian.tmp; mv guardian.tmp guardian; until [ -e go ]; do sleep 0.02; done; exit 3";
-    let run = store.start_until("x --ttl 1s", script, "guardian");
+    let run = store.start_until("x --ttl 10s", script, "guardian");
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::TSTP] {
         kill_process(store.pid("guardian"), signal).unwrap();
     }

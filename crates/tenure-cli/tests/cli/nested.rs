@@ -10,7 +10,7 @@ use crate::support::{Running, Store, eventually, is_alive};
 const FOREIGN: [&str; 2] = ["?layout=plain", "?layout=redisson"];
 
 /// A nested run that says when it is up, and ignores every wish that it end.
-const STUBBORN: &str = "$TENURE run x --ttl 1s -- sh -c \
+const STUBBORN: &str = "$TENURE run x --ttl 3s -- sh -c \
     'trap \"\" TERM; echo $$ > up.tmp; mv up.tmp up; while :; do sleep 0.05; done'";
 
 /// A nested run within one that is out of action, its guardian too: what ends the nested one is its own doing.
@@ -99,7 +99,7 @@ fn a_share_is_lost_when_the_outer_run_ends() {
         let script = format!(
             "({STUBBORN}; echo $? > code.tmp; mv code.tmp code) 2> told & until [ -e up ]; do sleep 0.02; done"
         );
-        store.sh("x --ttl 1s", &script).exits(0);
+        store.sh("x --ttl 3s", &script).exits(0);
         eventually("the nested run has ended", || store.file("code").exists());
         assert_eq!(store.read("code").trim(), "76");
         assert!(store.read("told").contains("the enclosing run, whose lock this run shares, no longer holds it"));
@@ -136,7 +136,7 @@ fn a_share_that_was_gone_when_the_command_ended_is_76() {
 fn a_shared_command_is_killed_by_its_own_deadline_when_the_server_is_silent() {
     let redis = Redis::start();
     for store in foreign(&redis) {
-        let outer = stopped_around_a_nested_run(&store, "1s");
+        let outer = stopped_around_a_nested_run(&store, "3s");
         redis.pause();
         eventually("the nested run has ended", || store.file("code").exists());
         redis.resume();

@@ -26,7 +26,7 @@ fn shown(done: &Done) -> String {
 fn waiting_shows_who_holds_it_and_the_place_in_the_queue_and_wipes_it() {
     let store = Store::new();
     let _holder = store.start("x --label boss", "sleep 60");
-    let mut waiting = on_terminal(&store, "$T run x --wait 1500ms -- true");
+    let mut waiting = on_terminal(&store, "$T run x --wait 5s -- true");
     let _input = waiting.stdin();
     let done = waiting.wait().exits(75);
     let text = shown(&done);
@@ -108,7 +108,7 @@ fn a_stopped_job_is_ended_at_the_deadline() {
     let store = Store::new();
     let script = format!(
         "set -m
-        $T run x --ttl 1s -- sh -c '{IN_FOREGROUND}; echo $$ > up.tmp; mv up.tmp up; read line'
+        $T run x --ttl 3s -- sh -c '{IN_FOREGROUND}; echo $$ > up.tmp; mv up.tmp up; read line'
         echo stopped $?; while kill -0 $(cat up) 2>/dev/null; do sleep 0.02; done
         fg; echo ended $?"
     );

@@ -38,7 +38,7 @@ fn busy_is_75_and_names_the_holder() {
         let store = Store::on(format!("{}{layout}", redis.url()));
         let _holder = store.start("x --label build-7", "sleep 60");
         store.tenure("run x --no-wait -- true").exits(75).says("held by build-7");
-        store.tenure("run x --wait 50ms -- true").exits(75).says("held by build-7");
+        store.tenure("run x --wait 2s -- true").exits(75).says("held by build-7");
         redis.cli(&["flushall"]);
     }
 }
@@ -167,7 +167,15 @@ fn a_server_that_is_full_is_69() {
 fn a_server_that_does_not_listen_is_69() {
     let redis = Redis::start();
     redis.kill();
-    Store::on(redis.url()).tenure("run x --wait 300ms -- true").exits(69).says("Connection refused");
+    let store = Store::on(redis.url());
+    let brief = store.tenure("run x --wait 900ms -- true").exits(69).says("Connection refused");
+    assert_eq!(brief.stderr.matches("Connection refused").count(), 1, "{brief:?}");
+    // Whoever waits for longer is told before the end, once.
+    let long = store
+        .tenure("run x --wait 2s -- true")
+        .exits(69)
+        .says("Connection refused (os error 111); trying for 2s in all");
+    assert_eq!(long.stderr.lines().count(), 2, "{long:?}");
 }
 
 #[test]

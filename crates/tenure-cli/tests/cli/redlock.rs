@@ -49,11 +49,17 @@ fn a_script_takes_renews_and_gives_back_from_several_processes() {
         store.tenure("renew x --owner you").exits(76);
         store.tenure("release x --owner you").exits(1);
         store.tenure("release x --owner me").exits(0);
+        // A node that greets late is not asked: it has the claim until somebody asks it.
+        eventually("no node has it", || {
+            let again = store.tenure("release x --owner me");
+            assert!([0, 1].contains(&again.code), "{again:?}");
+            fleet.leftovers().is_empty()
+        });
         store.tenure("release x --owner me").exits(1);
         store.tenure("renew x --owner me").exits(76);
         assert_eq!(store.tenure("ls --json").exits(0).json(), json!([]));
     }
-    assert_eq!(fleet.leftovers(), [""; 0]);
+    eventually("nothing is left", || fleet.leftovers().is_empty());
 }
 
 #[test]
@@ -82,7 +88,7 @@ fn busy_names_the_holder_and_claims_no_order_that_is_not_there() {
     for store in layouts(&fleet) {
         let _holder = store.start("x --label build-7", "sleep 60");
         store.tenure("run x --no-wait -- true").exits(75).says("held by build-7");
-        let waited = store.tenure("run x --wait 100ms -- true").exits(75).says("held by build-7");
+        let waited = store.tenure("run x --wait 2s -- true").exits(75).says("held by build-7");
         assert!(!waited.stderr.contains("queue") && !waited.stderr.contains("place"), "{waited:?}");
         fleet.nodes().iter().for_each(|node| drop(node.cli(&["flushall"])));
     }
@@ -145,7 +151,7 @@ fn without_a_quorum_it_is_69_and_each_missing_node_is_named() {
     let (fleet, store) = begun(5);
     let down = &fleet.nodes()[2..];
     down.iter().for_each(Redis::kill);
-    for command in ["run x --no-wait -- true", "run x --wait 500ms -- true", "acquire x --wait 500ms", "show x"] {
+    for command in ["run x --no-wait -- true", "run x --wait 2s -- true", "acquire x --wait 2s", "show x"] {
         let mut refused = store.tenure(command).exits(69).says("no quorum: 3 of 5 nodes are needed");
         for node in down {
             refused = refused.says(&format!("{}: cannot connect", node.address()));
@@ -251,11 +257,11 @@ fn a_share_is_lost_when_the_outer_run_ends() {
     let (_fleet, store) = begun(3);
     let nested = format!("echo $$ > up.tmp; mv up.tmp up; {STUBBORN}");
     let script = format!(
-        "($TENURE run x --ttl 1s -- sh -c \"{nested}\"; echo $? > code.tmp; mv code.tmp code) 2> told &
+        "($TENURE run x --ttl 3s -- sh -c \"{nested}\"; echo $? > code.tmp; mv code.tmp code) 2> told &
         until [ -e up ]; do sleep 0.02; done"
     )
     .replace("$$ >", "\\$\\$ >");
-    store.sh("x --ttl 1s", &script).exits(0);
+    store.sh("x --ttl 3s", &script).exits(0);
     eventually("the nested run has ended", || store.file("code").exists());
     assert_eq!(store.read("code").trim(), "76");
     assert!(store.read("told").contains("the enclosing run, whose lock this run shares, no longer holds it"));

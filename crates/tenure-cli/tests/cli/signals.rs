@@ -12,7 +12,7 @@ fn signals_are_passed_on_to_the_command() {
     for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP)] {
         let store = Store::new();
         let run = store.start_until(
-            "x --ttl 1s",
+            "x --ttl 10s",
             &format!("trap 'exit 42' {name}; touch ready; while :; do sleep 0.02; done"),
             "ready",
         );

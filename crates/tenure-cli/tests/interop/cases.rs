@@ -77,7 +77,7 @@ pub(crate) fn what_tenure_releases_the_client_acquires(scene: &Scene) {
 
 pub(crate) fn what_tenure_lets_expire_the_client_acquires(scene: &Scene) {
     let mut driver = scene.driver();
-    scene.tenure("acquire x --ttl 1s --no-wait --owner a").exits(0);
+    scene.tenure("acquire x --ttl 6s --no-wait --owner a").exits(0);
     assert!(driver.acquire("x", LONG, LONG));
     scene.tenure("release x --owner a").exits(1);
     driver.must("held");
@@ -137,7 +137,7 @@ pub(crate) fn is_foreign_in(client: Client, layout: &'static str) {
     assert!(driver.acquire("x", LONG, NOW));
     let content = scene.content("x");
     scene.tenure_in(layout, "acquire x --no-wait --owner a").exits(75);
-    scene.tenure_in(layout, "acquire x --wait 300ms --owner a").exits(75);
+    scene.tenure_in(layout, "acquire x --wait 2s --owner a").exits(75);
     scene.foreign_holder(layout, "x");
     scene.tenure_in(layout, "renew x --owner a").exits(76);
     scene.tenure_in(layout, "release x --owner a").exits(1);

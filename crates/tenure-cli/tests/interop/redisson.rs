@@ -72,7 +72,7 @@ fn what_its_watchdog_keeps_keeps_tenure_out() {
         let mut driver = scene.driver();
         driver.send(&json!({"op": "acquire", "key": "x"}));
         assert!(driver.acquired(LONG));
-        scene.tenure("acquire x --wait 300ms --owner a").exits(75);
+        scene.tenure("acquire x --wait 2s --owner a").exits(75);
         driver.must("release");
         scene.tenure("acquire x --no-wait --owner a").exits(0);
     });

@@ -1,12 +1,16 @@
 //! A Redis Cluster.
 
 use super::redis::Redis;
+use super::sentinel::Copies;
 use super::wait::wait_until;
 
 const NODES: usize = 6;
 const MASTERS: usize = 3;
 /// How many keys move at a time.
 const KEYS: &str = "100";
+/// After how many milliseconds of silence a node is taken for dead. The machine may stand still for a second.
+const CALM_MS: &str = "5000";
+const HASTY_MS: &str = "1000";
 
 /// Three masters with a replica each.
 pub struct Cluster {
@@ -32,10 +36,27 @@ impl Cluster {
     /// If they do not start.
     #[must_use]
     pub fn start() -> Self {
+        // Hasty nodes know each other sooner.
+        let cluster = Self::hasty();
+        for node in &cluster.nodes {
+            assert_eq!(node.cli(&["config", "set", "cluster-node-timeout", CALM_MS]), "OK");
+        }
+        cluster.wait_until_whole();
+        cluster
+    }
+
+    /// [`start`](Self::start), but nodes take each other for dead after one second of silence instead of five: for
+    /// tests that wait for a replica to take its master's place, or for a cluster to be down.
+    ///
+    /// # Panics
+    ///
+    /// If they do not start.
+    #[must_use]
+    pub fn hasty() -> Self {
         let node = || {
             Redis::builder()
                 .config("cluster-enabled", "yes")
-                .config("cluster-node-timeout", "1000")
+                .config("cluster-node-timeout", HASTY_MS)
                 // A replica's first copy is not to wait for others who might want one too.
                 .config("repl-diskless-sync-delay", "0")
                 .start()
@@ -145,12 +166,14 @@ impl Cluster {
         });
     }
 
-    /// Returns when every node sees all the others and all slots, and every master's replica follows it.
+    /// Returns when every node sees all the others and all slots, and every master's replica follows it and has all that
+    /// the master had.
     ///
     /// # Panics
     ///
     /// If that does not come to be.
     pub fn wait_until_whole(&self) {
+        let mut copies = Copies::default();
         wait_until("all nodes of the cluster know each other", || {
             let agreed = self.nodes.iter().all(|node| {
                 let info = node.cli(&["cluster", "info"]);
@@ -164,7 +187,9 @@ impl Cluster {
                     && !nodes.contains("fail")
             });
             let online = |node: &Redis| node.cli(&["info", "replication"]).matches("state=online").count();
-            agreed && self.nodes.iter().map(online).sum::<usize>() == NODES - MASTERS
+            agreed
+                && self.nodes.iter().map(online).sum::<usize>() == NODES - MASTERS
+                && self.nodes.iter().all(|node| copies.are_there(node))
         });
     }
 

@@ -1,5 +1,7 @@
 //! A Redis with replicas, and Sentinels that watch it.
 
+use std::collections::HashMap;
+
 use super::redis::Redis;
 use super::wait::wait_until;
 
@@ -103,7 +105,8 @@ impl Sentinel {
         });
     }
 
-    /// Returns when every Sentinel knows the others and two replicas of the same master, which follow it.
+    /// Returns when every Sentinel knows the others and two replicas of the same master, which follow it and have all
+    /// that it had.
     ///
     /// # Panics
     ///
@@ -113,6 +116,7 @@ impl Sentinel {
         for sentinel in &self.sentinels {
             sentinel.cli(&PERIODS);
         }
+        let mut copies = Copies::default();
         wait_until("all Sentinels and replicas know each other", || {
             let master = master_port(&self.sentinels[0]);
             let agreed = self.sentinels.iter().all(|sentinel| {
@@ -125,8 +129,25 @@ impl Sentinel {
                     && sentinel.cli(&["sentinel", "ckquorum", SERVICE]).starts_with("OK 3 usable")
             });
             let online = self.node(master).cli(&["info", "replication"]).matches("state=online").count();
-            agreed && online == self.nodes.len() - 1
+            agreed && online == self.nodes.len() - 1 && copies.are_there(self.node(master))
         });
+    }
+}
+
+/// How far masters were when they were first looked at. A replica that follows may take another second before it says
+/// how far it is itself, and until then it counts for nobody who waits for replicas.
+#[derive(Default)]
+pub(super) struct Copies(HashMap<u16, u64>);
+
+impl Copies {
+    /// Whether all replicas of a master have what it had at the first look.
+    pub(super) fn are_there(&mut self, master: &Redis) -> bool {
+        let info = master.cli(&["info", "replication"]);
+        let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("not a number: {info}"));
+        let now = info.lines().find_map(|line| line.trim_end().strip_prefix("master_repl_offset:")).map_or(0, number);
+        let had = *self.0.entry(master.port()).or_insert(now);
+        let replicas = info.lines().filter_map(|line| line.split_once(",offset=")?.1.split(',').next());
+        replicas.map(number).all(|offset| offset >= had)
     }
 }
 

@@ -59,7 +59,7 @@ fn a_slot_migrates_key_by_key() {
 
 #[test]
 fn a_master_that_is_killed_is_replaced_by_its_replica() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::hasty();
     let old = cluster.master_of("a");
     let replica = cluster.replica_of(old);
     assert_eq!(old.cli(&["set", "a", "1"]), "OK");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure::{ErrorKind, Loss, Replicas, Tenure};
 use tenure_testkit::servers::{Redis, Sentinel, leftovers, wait_until};
 
-use crate::failover::{LONG, Tokens, connect, end, granted, nothing_left, record, soon, until, until_waiting};
+use crate::failover::{LONG, Tokens, connect, copied, end, granted, nothing_left, record, soon, until, until_waiting};
 
 /// A master with two replicas that nobody watches over.
 struct Replicated {
@@ -78,7 +78,7 @@ async fn grants_hand_overs_and_renewals_wait_for_replicas() {
     let mut tokens = Tokens::default();
     for (replicas, enough) in [(Replicas::AtLeast(1), 1), (Replicas::AtLeast(2), 2), (Replicas::Majority, 1)] {
         let lock = |tenure: &Tenure| tenure.lock("x").ttl(Duration::from_secs(3)).min_replicas(replicas);
-        let held = soon("a grant", lock(&a).acquire()).await.unwrap();
+        let held = copied(&lock(&a)).await;
         tokens.next(&held);
         assert!(servers.copies("x", &held.claim_id().to_string()) >= enough);
         let next = lock(&b);
@@ -120,7 +120,7 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let tried = soon("an answer", a.lock("x").ttl(LONG).min_replicas(1).try_acquire()).await.unwrap_err();
     assert_eq!(tried.kind(), ErrorKind::Replicas);
     servers.resume();
-    let held = soon("a grant", a.lock("x").ttl(LONG).min_replicas(2).acquire()).await.unwrap();
+    let held = copied(&a.lock("x").ttl(LONG).min_replicas(2)).await;
     tokens.next(&held);
     held.release().await.unwrap();
     servers.replicas[0].kill();
@@ -157,7 +157,7 @@ async fn a_lease_whose_replicas_stop_is_lost_at_its_deadline_and_released_after_
     let servers = Replicated::start();
     let (a, b) = (servers.connect().await, servers.connect().await);
     let mut tokens = Tokens::default();
-    let held = soon("a grant", a.lock("x").ttl(Duration::from_secs(3)).min_replicas(2).acquire()).await.unwrap();
+    let held = copied(&a.lock("x").ttl(Duration::from_secs(9)).min_replicas(2)).await;
     tokens.next(&held);
     servers.pause();
     let deadline = held.deadline();
@@ -194,7 +194,7 @@ async fn a_lease_whose_replicas_stop_is_lost_at_its_deadline_and_released_after_
 async fn a_lease_whose_replicas_come_back_in_time_is_kept() {
     let servers = Replicated::start();
     let a = servers.connect().await;
-    let held = soon("a grant", a.lock("x").ttl(Duration::from_secs(9)).min_replicas(2).acquire()).await.unwrap();
+    let held = copied(&a.lock("x").ttl(Duration::from_secs(9)).min_replicas(2)).await;
     let token = held.token();
     servers.pause();
     until("a renewal fails", async || held.renewal_failure().is_some()).await;
@@ -212,10 +212,10 @@ async fn a_majority_is_of_all_replicas_those_that_are_away_included() {
     let servers = Replicated::start();
     let a = servers.connect().await;
     let lock = a.lock("x").ttl(LONG).min_replicas(Replicas::Majority);
-    soon("both are there", lock.acquire()).await.unwrap().release().await.unwrap();
+    copied(&lock).await.release().await.unwrap();
     servers.replicas[0].kill();
     servers.wait_until_online(1);
-    soon("one is there", lock.acquire()).await.unwrap().release().await.unwrap();
+    copied(&lock).await.release().await.unwrap();
     servers.replicas[1].kill();
     servers.wait_until_online(0);
     let refused = soon("an answer", lock.acquire()).await.unwrap_err();
@@ -236,7 +236,7 @@ async fn sentinels_know_of_replicas_that_a_client_never_saw() {
     wait_until("one is gone", || online() == 1);
     let a = connect(sentinel.url()).await;
     let lock = a.lock("x").ttl(LONG).min_replicas(Replicas::Majority);
-    soon("one is there", lock.acquire()).await.unwrap().release().await.unwrap();
+    copied(&lock).await.release().await.unwrap();
     replicas[1].kill();
     wait_until("both are gone", || online() == 0);
     let refused = soon("an answer", lock.acquire()).await.unwrap_err();
@@ -281,7 +281,7 @@ async fn waiting_for_replicas_holds_up_no_other_claim() {
     const ROUNDS: usize = 5;
     let servers = Replicated::start();
     let a = servers.connect().await;
-    soon("a grant", a.lock("x").ttl(LONG).min_replicas(2).acquire()).await.unwrap().release().await.unwrap();
+    copied(&a.lock("x").ttl(LONG).min_replicas(2)).await.release().await.unwrap();
     servers.pause();
     let mut first = 0;
     for _ in 0..ROUNDS {
@@ -308,8 +308,8 @@ async fn waiting_for_replicas_holds_up_no_other_claim() {
 async fn waiting_for_replicas_holds_up_no_other_renewal() {
     let servers = Replicated::start();
     let a = servers.connect().await;
-    // Shorter than replicas are waited for; and so that all are due together.
-    let ttl = Duration::from_millis(700);
+    // So short that a renewal that comes after replicas were waited for comes too late; and so that all are due together.
+    let ttl = Duration::from_millis(1_400);
     let grants = (0..9).map(|number| {
         let lock = a.lock(format!("lock/{number}")).ttl(ttl);
         let lock = if number == 4 { lock.min_replicas(2) } else { lock };

@@ -347,7 +347,7 @@ async fn a_master_that_gets_its_first_slots_is_used_at_once() {
     let cluster = Cluster::start();
     let (a, b) = (connect(cluster.url()).await, connect(cluster.url()).await);
     let known = cluster.nodes()[0].address();
-    let new = Redis::builder().config("cluster-enabled", "yes").config("cluster-node-timeout", "1000").start();
+    let new = Redis::builder().config("cluster-enabled", "yes").config("cluster-node-timeout", "5000").start();
     new.cli(&["cluster", "meet", "127.0.0.1", known.rsplit(':').next().unwrap()]);
     let says = |node: &Redis, what: &str| node.cli(&["cluster", "info"]).lines().any(|line| line.trim_end() == what);
     wait_until("all know the new node", || {

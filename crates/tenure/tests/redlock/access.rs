@@ -5,16 +5,16 @@ use std::time::Duration;
 use tenure::{ErrorKind, Tenure};
 use tenure_testkit::servers::shared;
 
-use crate::support::{PATIENT, TTL, granted, patiently, waiters, waits};
+use crate::support::{KEPT, PATIENT, granted, patiently, waiters, waits};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_rights_are_enough() {
     let url = shared::fleet_tls().url_with(PATIENT);
     let a = patiently("a connection", Tenure::connect(&url)).await.unwrap();
     let b = patiently("a connection", Tenure::connect(&url)).await.unwrap();
-    let held = patiently("a free lock", a.lock("rights/x").ttl(TTL).acquire()).await.unwrap();
+    let held = patiently("a free lock", a.lock("rights/x").ttl(KEPT).acquire()).await.unwrap();
     let first = held.deadline();
-    let waiting = waits(&b.lock("rights/x").ttl(TTL));
+    let waiting = waits(&b.lock("rights/x").ttl(KEPT));
     waiters(&b, "rights/x", 1).await;
     patiently("a renewal", async {
         while held.deadline() == first {
@@ -29,7 +29,7 @@ async fn the_documented_rights_are_enough() {
     assert_eq!(patiently("a break", a.break_holders("rights/x", None, "enough")).await.unwrap(), 1);
     patiently("the news", next.lost()).await;
     drop(next);
-    patiently("a free lock", a.lock("rights/x").ttl(TTL).acquire()).await.unwrap().release().await.unwrap();
+    patiently("a free lock", a.lock("rights/x").ttl(KEPT).acquire()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use crate::process::{self, Process};
-use crate::support::{Nodes, granted, patiently, take, waiters, waits};
+use crate::support::{LONG, Nodes, granted, patiently, take, waiters, waits};
 
+/// The ttl of those that die.
 const SHORT: Duration = Duration::from_secs(1);
+/// The ttl of whoever comes next: while it waits, it asks three times in that time.
+const NEXT: Duration = Duration::from_secs(3);
 /// How much later than one ttl the next may have it: generous, for a busy machine.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -20,7 +23,7 @@ async fn a_holder_that_is_killed_is_followed_one_ttl_later() {
     let mut holder = Process::start(test, &nodes.patient_url(), SHORT);
     holder.go_on();
     holder.hear("holds");
-    let next = waits(&client.lock("x").ttl(SHORT));
+    let next = waits(&client.lock("x").ttl(NEXT));
     waiters(&client, "x", 1).await;
     holder.kill();
     let killed = client.clock().now();
@@ -36,11 +39,11 @@ async fn a_holder_that_is_killed_is_followed_one_ttl_later() {
 async fn behind(test: &str, befalls: impl Fn(&mut Process)) -> Duration {
     let nodes = Nodes::start();
     let client = nodes.client().await;
-    let held = take(&client.lock("x").ttl(SHORT)).await;
+    let held = take(&client.lock("x").ttl(LONG)).await;
     let mut first = Process::start(test, &nodes.patient_url(), SHORT);
     first.go_on();
     waiters(&client, "x", 1).await;
-    let second = waits(&client.lock("x").ttl(SHORT));
+    let second = waits(&client.lock("x").ttl(NEXT));
     waiters(&client, "x", 2).await;
     befalls(&mut first);
     held.release().await.unwrap();
@@ -81,7 +84,7 @@ async fn the_place_of_a_waiter_that_was_killed_ends_by_itself() {
     }
     let nodes = Nodes::start();
     let client = nodes.client().await;
-    let held = take(&client.lock("x").ttl(SHORT)).await;
+    let held = take(&client.lock("x").ttl(LONG)).await;
     let test = "death::the_place_of_a_waiter_that_was_killed_ends_by_itself";
     let mut waiter = Process::start(test, &nodes.patient_url(), SHORT);
     waiter.go_on();
@@ -110,7 +113,7 @@ async fn a_runtime_that_ends_leaves_nothing_that_lasts() {
     });
     patiently("its end", tokio::task::spawn_blocking(|| life.join().unwrap())).await.unwrap();
     let died = client.clock().now();
-    let guard = take(&client.lock("x").ttl(SHORT)).await;
+    let guard = take(&client.lock("x").ttl(NEXT)).await;
     let after = client.clock().now().since(died);
     assert!(after < SHORT + GRACE, "{after:?}");
     guard.release().await.unwrap();

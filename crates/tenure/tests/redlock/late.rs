@@ -6,7 +6,7 @@ use tenure::fence::{Gate, Refused};
 use tenure::{ErrorKind, Owner, Token};
 
 use crate::process::{self, Process};
-use crate::support::{LONG, Nodes, TTL, connect, patiently, take, until};
+use crate::support::{KEPT, LONG, Nodes, answered, connect, patiently, take, until};
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ async fn a_process_that_slept_past_its_deadline_writes_in_vain() {
         let (token, owner) = (Token(token.parse().unwrap()), Owner::new(owner).unwrap());
         gate.write_as(token, &owner, |writes| writes.push(token)).unwrap();
         sleeper.signal("-STOP");
-        let next = take(&client.lock("x").ttl(SHORT)).await;
+        let next = take(&client.lock("x").ttl(LONG)).await;
         assert!(last < token && token < next.token().unwrap(), "{last} {token} {:?}", next.token());
         last = next.token().unwrap();
         gate.write(&next, |writes| writes.push(last)).unwrap();
@@ -60,7 +60,7 @@ async fn a_claim_that_arrives_after_it_was_given_up_is_in_nobodys_way() {
         let error = patiently("an answer", slow.lock(&name).ttl(LONG).try_acquire()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Quorum, "{error}");
         // What was sent is still on its way.
-        let next = patiently("an answer", quick.lock(&name).ttl(TTL).try_acquire()).await.unwrap();
+        let next = answered("an answer", async || quick.lock(&name).ttl(KEPT).try_acquire().await).await;
         let next = next.expect("the next attempt wins at once");
         if round == 1 {
             // It is free again when the late one arrives.
@@ -89,7 +89,7 @@ async fn a_slow_minority_is_not_waited_for_and_keeps_nothing() {
     }
     for round in 0..20 {
         for client in [&a, &b] {
-            let guard = patiently("an answer", client.lock("x").ttl(LONG).try_acquire()).await.unwrap();
+            let guard = answered("an answer", async || client.lock("x").ttl(LONG).try_acquire().await).await;
             let guard = guard.unwrap_or_else(|| panic!("round {round}: the attempt before is in the way"));
             patiently("the release", guard.release()).await.unwrap();
         }

@@ -2,7 +2,7 @@
 
 use tenure_testkit::servers::{Fleet, OwnNetwork, in_own_network_async};
 
-use crate::support::Nodes;
+use crate::support::{Nodes, until};
 use crate::workload::Workload;
 
 const CLIENTS: usize = 3;
@@ -61,8 +61,11 @@ fn a_tenth_of_the_packets_is_lost_on_the_way_to_every_node() {
         for proxy in nodes.proxies() {
             network.lose(proxy.port(), 10);
         }
-        workload.more(1).await;
-        assert!(nodes.proxies().iter().all(|proxy| network.hits(proxy.port()) > 0), "nothing is lost");
+        until("packets to every node are lost", async || {
+            workload.more(1).await;
+            nodes.proxies().iter().all(|proxy| network.hits(proxy.port()) > 0)
+        })
+        .await;
         network.heal();
         workload.more(SOME).await;
         let history = workload.end().await.excludes();

@@ -9,16 +9,45 @@ use tenure::clock::SystemClock;
 use tenure::{Loss, Name};
 use tenure_testkit::plain_request;
 
-use crate::support::{Nodes, Servers, TTL, key, patiently, record, take, until};
+use crate::support::{KEPT, Nodes, Servers, TTL, answered, key, patiently, record, take, until};
 
-/// A client with nothing of the engine.
+/// A client with nothing of the engine, which asks all nodes and waits for them: nobody asks again for it.
 pub(crate) async fn raw(nodes: &Nodes<impl Servers>) -> RedlockBackend {
-    let url = nodes.patient_url();
-    patiently("a connection", RedlockBackend::open(&url, Arc::new(SystemClock))).await.unwrap()
+    let url = nodes.url_with("node_timeout=1s");
+    let backend = patiently("a connection", RedlockBackend::open(&url, Arc::new(SystemClock))).await.unwrap();
+    let all = name("all");
+    // A node that greets late is not asked until it has.
+    until("all nodes take part", async || {
+        let wish = request(false);
+        let answer = answered("a claim", async || backend.claim(&all, wish.clone()).await).await;
+        assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
+        let stored = || nodes.records("all").iter().all(|record| record.contains(&wish.id.to_string()));
+        let take_part = (0..10).any(|_| stored());
+        answered("its end", async || backend.release(&all, wish.id, None).await).await;
+        until("none has it", async || nodes.records("all").iter().all(String::is_empty)).await;
+        take_part
+    })
+    .await;
+    backend
+}
+
+/// What a renewal comes to when enough nodes have answered in time.
+async fn renewed(backend: &RedlockBackend, request: &RenewRequest) -> Renewed {
+    patiently("an answer", async {
+        loop {
+            let mut answers = backend.renew(vec![request.clone()], false).await.unwrap().value;
+            assert_eq!(answers.len(), 1, "{answers:?}");
+            match answers.remove(0) {
+                Renewed::Unknown(_) => {}
+                renewed => return renewed,
+            }
+        }
+    })
+    .await
 }
 
 pub(crate) fn request(queue: bool) -> ClaimRequest {
-    ClaimRequest { ttl: TTL, queue, solo: true, ..plain_request() }
+    ClaimRequest { ttl: KEPT, queue, solo: true, ..plain_request() }
 }
 
 pub(crate) fn name(text: &str) -> Name {
@@ -29,7 +58,7 @@ pub(crate) fn name(text: &str) -> Name {
 async fn a_renewal_lengthens_the_claim_on_every_node() {
     let nodes = Nodes::start();
     let client = nodes.client().await;
-    let held = take(&client.lock("x").ttl(TTL)).await;
+    let held = take(&client.lock("x").ttl(KEPT)).await;
     let ends = || -> Vec<i64> {
         nodes.nodes().iter().map(|node| node.cli(&["pexpiretime", &key("x")]).parse().unwrap()).collect()
     };
@@ -53,7 +82,7 @@ async fn a_node_that_missed_the_grant_gets_the_claim_by_a_renewal() {
     let away = &nodes.proxies()[4];
     away.refuse(true).await;
     away.cut();
-    let held = take(&client.lock("x").ttl(TTL)).await;
+    let held = take(&client.lock("x").ttl(KEPT)).await;
     let token = held.token().unwrap().to_string();
     until("four have it", async || nodes.records("x")[..4].iter().all(|record| record.contains(&token))).await;
     assert!(nodes.records("x")[4].is_empty(), "it was reached all the same");
@@ -116,9 +145,8 @@ async fn no_renewal_brings_back_what_was_released_or_broken() {
     for broken in [false, true] {
         let request = request(false);
         let (id, ttl) = (request.id, request.ttl);
-        let answer = patiently("a claim", backend.claim(&x, request)).await.unwrap();
+        let answer = answered("a claim", async || backend.claim(&x, request.clone()).await).await;
         let Claimed::Stands(standing) = answer.value else { panic!("{answer:?}") };
-        let renew = |backend: &RedlockBackend| backend.renew(vec![RenewRequest { name: x.clone(), id, ttl }], false);
         if broken {
             let ended = patiently("a break", other.break_holders(&x, None, "me".into(), "why".into())).await;
             assert_eq!(ended.unwrap(), 1);
@@ -127,11 +155,11 @@ async fn no_renewal_brings_back_what_was_released_or_broken() {
             let released = patiently("a release", backend.release(&x, id, number)).await;
             assert_eq!(released.unwrap(), Released::Yes);
         }
+        until("it is gone everywhere", async || nodes.records("x").iter().all(String::is_empty)).await;
         // By whoever had it, and by others who only know its id.
         for backend in [&backend, &other, &backend] {
-            let renewed = patiently("an answer", renew(backend)).await.unwrap().value;
-            let gone = matches!(renewed.as_slice(), [Renewed::Gone | Renewed::Broken { .. }]);
-            assert!(gone, "{renewed:?}");
+            let renewed = renewed(backend, &RenewRequest { name: x.clone(), id, ttl }).await;
+            assert!(matches!(renewed, Renewed::Gone | Renewed::Broken { .. }), "{renewed:?}");
             assert!(nodes.records("x").iter().all(String::is_empty), "{:?}", nodes.records("x"));
         }
     }
@@ -142,16 +170,17 @@ async fn a_renewal_does_not_take_what_somebody_else_has_by_now() {
     let nodes = Nodes::start();
     let (late, other) = (raw(&nodes).await, raw(&nodes).await);
     let x = name("x");
-    let request_late = ClaimRequest { ttl: Duration::from_millis(200), ..request(false) };
+    let request_late = ClaimRequest { ttl: Duration::from_secs(1), ..request(false) };
     let (id, ttl) = (request_late.id, request_late.ttl);
-    patiently("a claim", late.claim(&x, request_late)).await.unwrap();
+    answered("a claim", async || late.claim(&x, request_late.clone()).await).await;
     until("it has run out", async || nodes.records("x").iter().all(String::is_empty)).await;
-    let answer = patiently("a claim", other.claim(&x, request(false))).await.unwrap();
+    let next = request(false);
+    let answer = answered("a claim", async || other.claim(&x, next.clone()).await).await;
     assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
     until("the other has it everywhere", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
     let held = nodes.records("x");
-    let renewed = patiently("an answer", late.renew(vec![RenewRequest { name: x, id, ttl }], false)).await.unwrap();
-    assert!(matches!(renewed.value.as_slice(), [Renewed::Gone]), "{:?}", renewed.value);
+    let renewed = renewed(&late, &RenewRequest { name: x, id, ttl }).await;
+    assert!(matches!(renewed, Renewed::Gone), "{renewed:?}");
     assert_eq!(nodes.records("x"), held);
 }
 
@@ -160,7 +189,7 @@ async fn a_renewal_does_not_take_what_somebody_else_has_by_now() {
 async fn a_node_where_the_claim_ran_out_takes_it_back() {
     let nodes = Nodes::start();
     let client = nodes.client().await;
-    let held = patiently("a free lock", client.lock("x").ttl(TTL).acquire()).await.unwrap();
+    let held = patiently("a free lock", client.lock("x").ttl(KEPT).acquire()).await.unwrap();
     for node in nodes.nodes() {
         // One after the other: what most have is put back.
         until("all nodes have it", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
@@ -177,7 +206,7 @@ async fn whoever_gives_up_its_place_keeps_what_it_holds() {
     let nodes = Nodes::start();
     let backend = raw(&nodes).await;
     let wish = request(true);
-    let answer = patiently("an answer", backend.claim(&name("x"), wish.clone())).await.unwrap();
+    let answer = answered("an answer", async || backend.claim(&name("x"), wish.clone()).await).await;
     assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
     until("all nodes have it", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
     patiently("an answer", backend.decline(&name("x"), wish.id)).await.unwrap();

@@ -3,7 +3,7 @@
 use tenure::{Error, ErrorKind};
 use tenure_testkit::servers::shared;
 
-use crate::support::{PATIENT, connect};
+use crate::support::{PATIENT, answered, connect};
 
 fn refused(error: &Error, missing: &str) {
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -23,5 +23,6 @@ async fn other_shapes_are_refused_and_named() {
     let store = client.capabilities();
     assert!(store.tokens && !store.shared && !store.permits && !store.sessions && !store.queue && !store.blocks);
     // A writer alone is an exclusive lock.
-    client.rwlock("w").write().try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    let held = answered("an answer", async || client.rwlock("w").write().try_acquire().await).await;
+    held.unwrap().release().await.unwrap();
 }

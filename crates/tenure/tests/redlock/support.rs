@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use tenure::{Error, Guard, Lock, Tenure};
+use tenure::{Error, ErrorKind, Guard, Lock, Tenure};
 use tenure_testkit::servers::{Fleet, ProxiedFleet, Redis, without_expiry};
 use tokio::task::JoinHandle;
 
@@ -11,6 +11,8 @@ use tokio::task::JoinHandle;
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// The ttl of most claims here.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
+/// The ttl of a claim that is renewed here and must not be lost, though the machine be busy for seconds.
+pub(crate) const KEPT: Duration = Duration::from_secs(6);
 /// A ttl that never runs out by itself here: what is gone was ended.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// On a busy machine a node needs longer than on a good one.
@@ -178,6 +180,19 @@ pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
         }
     })
     .await;
+}
+
+/// The answer of a quorum: when too few nodes have answered in time, all are asked again.
+pub(crate) async fn answered<T>(what: &str, ask: impl AsyncFn() -> Result<T, Error>) -> T {
+    patiently(what, async {
+        loop {
+            match ask().await {
+                Err(error) if error.kind() == ErrorKind::Quorum => tokio::time::sleep(Duration::from_millis(5)).await,
+                answer => return answer.unwrap(),
+            }
+        }
+    })
+    .await
 }
 
 /// Waits until so many wait for a name.

@@ -9,7 +9,7 @@ use tenure_testkit::servers::{Fleet, Redis, wait_until};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::renewal::{name, raw, request};
-use crate::support::{LIMIT, Nodes, patiently, until};
+use crate::support::{LIMIT, Nodes, answered, patiently, until};
 
 /// A client, and the claims it was told to try again with.
 struct Client {
@@ -31,7 +31,7 @@ impl Client {
     }
 
     async fn ask(&self, request: &ClaimRequest) -> bool {
-        let answer = patiently("an answer", self.backend.claim(&name("x"), request.clone())).await.unwrap();
+        let answer = answered("an answer", async || self.backend.claim(&name("x"), request.clone()).await).await;
         matches!(answer.value, Claimed::Stands(_))
     }
 
@@ -50,7 +50,7 @@ impl Client {
     }
 
     async fn release(&self, id: ClaimId) -> Released {
-        patiently("the end", self.backend.release(&name("x"), id, None)).await.unwrap()
+        answered("the end", async || self.backend.release(&name("x"), id, None).await).await
     }
 
     async fn is_told(&mut self, id: ClaimId) {

@@ -9,8 +9,8 @@ use tenure_testkit::servers::without_expiry;
 use crate::support::{LONG, Server, builder, granted, patiently, refusal, until, waiters, waiting};
 
 const USER: &str = "locker";
-/// Short: a release that is refused is tried again for as long.
-const TTL: Duration = Duration::from_secs(2);
+/// Not long: a release that is refused is tried again for as long.
+const TTL: Duration = Duration::from_secs(6);
 
 fn guarded(rules: &str) -> Server {
     let users = format!("user default off\nuser {USER} reset on >secret {rules}");
