@@ -18,6 +18,7 @@ macro_rules! for_each_case {
             names_are_independent_of_each_other
             any_printable_name_works
             eight_clients_at_once_never_hold_together
+            calls_may_be_made_by_threads_without_a_runtime
 
             a_free_name_is_granted_at_once
             a_held_name_is_busy_for_a_claim_that_does_not_wait

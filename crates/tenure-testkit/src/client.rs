@@ -12,6 +12,8 @@ use tenure::{Certainty, ClaimId, Name, Owner, Token};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::elsewhere;
+
 /// How often the same request is sent before the test fails: at one fault in two calls, never by chance.
 const TRIES_MAX: usize = 64;
 /// How long a store that is well may take to answer or to tell.
@@ -28,6 +30,8 @@ pub struct Client {
     backend: Arc<dyn Backend>,
     heard: Arc<Heard>,
     silence: Option<Arc<Notify>>,
+    /// Whether calls are made by threads without a runtime.
+    elsewhere: bool,
 }
 
 #[derive(Default)]
@@ -52,7 +56,13 @@ impl Client {
             hearing.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
             hearing.more.notify_waiters();
         }));
-        Self { backend, heard, silence }
+        Self { backend, heard, silence, elsewhere: false }
+    }
+
+    /// The same client, whose calls are made and waited for by threads without a runtime.
+    #[must_use]
+    pub fn elsewhere(self) -> Self {
+        Self { elsewhere: true, ..self }
     }
 
     /// What the store can do.
@@ -241,10 +251,11 @@ impl Client {
         })
     }
 
-    async fn ask<T>(&self, what: &str, begin: impl Fn() -> Call<T>) -> Told<T> {
+    async fn ask<T: Send + 'static>(&self, what: &str, begin: impl Fn() -> Call<T> + Sync) -> Told<T> {
         let mut in_doubt = false;
         for _ in 0..TRIES_MAX {
-            match self.try_once(begin()).await {
+            let call = if self.elsewhere { Box::pin(elsewhere::finish(elsewhere::make(&begin))) } else { begin() };
+            match self.try_once(call).await {
                 Ok(value) => return Told { value, in_doubt },
                 Err(certainty) => in_doubt |= certainty == Certainty::Unknown,
             }

@@ -19,6 +19,7 @@ mod cases;
 mod client;
 mod clock;
 pub mod conformance;
+mod elsewhere;
 mod fixture;
 mod run;
 pub mod servers;

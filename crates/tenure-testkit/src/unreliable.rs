@@ -12,6 +12,7 @@ use tenure::backend::{
 };
 use tenure::machine::NameView;
 use tenure::{Certainty, Checkup, ClaimId, Error, ErrorKind, Name, Owner, Token};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// How often things go wrong, in percent.
@@ -46,6 +47,8 @@ pub struct Unreliable {
     faults: Faults,
     draws: Arc<Mutex<StdRng>>,
     silence: Arc<Notify>,
+    /// Whoever calls may have none.
+    runtime: Handle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +65,14 @@ struct Fate {
 }
 
 impl Unreliable {
-    /// Wraps a backend; the same seed draws the same faults.
+    /// Wraps a backend; the same seed draws the same faults. Calls are carried by the runtime this is called on.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime.
     pub fn new(inner: Arc<dyn Backend>, faults: Faults, seed: u64) -> Self {
         let draws = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-        Self { inner, faults, draws, silence: Arc::new(Notify::new()) }
+        Self { inner, faults, draws, silence: Arc::new(Notify::new()), runtime: Handle::current() }
     }
 
     /// Notified each time a call has fallen silent, so that a test need not sit the silence out. It
@@ -93,12 +100,13 @@ impl Unreliable {
     fn call<T: Send + 'static>(&self, begin: impl FnOnce(&dyn Backend) -> Call<T> + Send + 'static) -> Call<T> {
         let fate = self.fate();
         let inner = self.inner.clone();
-        let silence = self.silence.clone();
+        let (silence, runtime) = (self.silence.clone(), self.runtime.clone());
         Box::pin(async move {
             let mut reply = None;
             if fate.applied {
                 // On its own task, so that a caller that gives up does not stop it half-way.
-                reply = Some(tokio::spawn(async move { begin(&*inner).await }).await.expect("the inner call panicked"));
+                reply =
+                    Some(runtime.spawn(async move { begin(&*inner).await }).await.expect("the inner call panicked"));
             }
             match (fate.reply, reply) {
                 (Reply::Given, Some(reply)) => reply,

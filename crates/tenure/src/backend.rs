@@ -10,10 +10,12 @@
 //! come.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::runtime::Handle;
 
 use crate::clock::Moment;
 use crate::doctor::Checkup;
@@ -28,6 +30,20 @@ pub use crate::machine::{ClaimRequest, Place, Refusal, Shape, Standing};
 /// A call to a store under way. It owns what it needs, so that it can be finished by another task than
 /// the one that began it.
 pub type Call<T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'static>>;
+
+/// A call that any thread may wait for, also one without a runtime or with another: whatever timers and connections it
+/// makes are those of `runtime`, which is that of the client.
+pub fn carried<T>(runtime: &Handle, work: impl Future<Output = Result<T>> + Send + 'static) -> Call<T> {
+    let runtime = runtime.clone();
+    Box::pin(async move {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            let _here = runtime.enter();
+            work.as_mut().poll(cx)
+        })
+        .await
+    })
+}
 
 /// An answer, and the moment from which the claim's ttl surely counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -318,6 +334,7 @@ impl fmt::Display for Survival {
 /// - names are independent of each other
 /// - any printable name works
 /// - eight clients at once never hold together
+/// - calls may be made by threads without a runtime
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the store can do.
     fn capabilities(&self) -> Capabilities;

@@ -146,6 +146,23 @@ pub async fn eight_clients_at_once_never_hold_together(fixture: &Fixture) {
     assert!(view.is_free(), "{view:?}");
 }
 
+/// Calls may be made by threads without a runtime: a guard may be dropped by any.
+pub async fn calls_may_be_made_by_threads_without_a_runtime(fixture: &Fixture) {
+    let (client, other) = (fixture.client().await.elsewhere(), fixture.client().await);
+    let name = fixture.name("thread");
+    // More than once: a store may do the first otherwise than those that come after it.
+    for _ in 0..3 {
+        let (held, next) = (fixture.request(), fixture.request());
+        client.holds(&name, &held).await;
+        assert!(client.renews(&name, &held).await.state.is_ok());
+        assert_eq!(client.inspect(&name).await.holders.len(), 1);
+        client.releases(&name, &held).await;
+        other.holds(&name, &next).await;
+        client.is_busy(&name, &held).await;
+        other.releases(&name, &next).await;
+    }
+}
+
 #[derive(Default)]
 struct Seen {
     holding: AtomicU32,

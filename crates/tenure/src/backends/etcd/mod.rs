@@ -39,7 +39,7 @@ use self::desk::Desk;
 use self::url::Settings;
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival,
+    Renewed, Survival, carried,
 };
 use crate::clock::Clock;
 use crate::doctor::Checkup;
@@ -89,7 +89,7 @@ impl EtcdBackend {
         if !self.hears.swap(true, Ordering::AcqRel) {
             self.desk.runtime.spawn(ear::hear(Arc::downgrade(&self.desk)));
         }
-        Box::pin(ask(self.desk.clone()))
+        carried(&self.desk.runtime, ask(self.desk.clone()))
     }
 }
 

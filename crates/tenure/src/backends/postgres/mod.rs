@@ -51,7 +51,7 @@ use self::rows::{cell, queue_of, unsigned};
 use self::url::Settings;
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival,
+    Renewed, Survival, carried,
 };
 use crate::clock::{Clock, Moment};
 use crate::doctor::Checkup;
@@ -162,14 +162,14 @@ impl Backend for PostgresBackend {
         let counted_from = self.clock.now();
         request.inbox = self.inbox.address();
         let applied = self.apply_one(name, Op::Claim(request));
-        Box::pin(async move { Ok(Answer { value: outcome::claimed(applied.await?), counted_from }) })
+        carried(&self.desk.runtime, async move { Ok(Answer { value: outcome::claimed(applied.await?), counted_from }) })
     }
 
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let counted_from = self.clock.now();
         let ops = batch.into_iter().map(|RenewRequest { name, id, ttl }| (name, Op::Renew { id, ttl })).collect();
         let applied = self.apply(ops, fresh);
-        Box::pin(async move {
+        carried(&self.desk.runtime, async move {
             let mut outcomes = applied.await?;
             // Those that could not be asked for cost the others nothing.
             if outcomes.iter().all(Result::is_err)
@@ -185,24 +185,24 @@ impl Backend for PostgresBackend {
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         let applied = self.apply_one(name, Op::Release { id, number });
-        Box::pin(async move { applied.await.map(outcome::released) })
+        carried(&self.desk.runtime, async move { applied.await.map(outcome::released) })
     }
 
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, mut next: ClaimRequest) -> Call<Answer<Block>> {
         let counted_from = self.clock.now();
         next.inbox = self.inbox.address();
         let applied = self.apply_one(name, Op::NextBlock { id, block_end, next });
-        Box::pin(async move { Ok(Answer { value: outcome::block(applied.await?), counted_from }) })
+        carried(&self.desk.runtime, async move { Ok(Answer { value: outcome::block(applied.await?), counted_from }) })
     }
 
     fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
         let applied = self.apply_one(name, Op::Break { owner, by, reason });
-        Box::pin(async move { Ok(outcome::evicted(&applied.await?)) })
+        carried(&self.desk.runtime, async move { Ok(outcome::evicted(&applied.await?)) })
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
         let (desk, name) = (self.desk.clone(), name.clone());
-        Box::pin(async move {
+        carried(&self.desk.runtime, async move {
             let rows = desk.look().await?.query(&desk.statements.inspect, &[(&name.as_str(), Type::TEXT)]).await?;
             match rows.first() {
                 Some(row) => Ok(NameView::of(name, &queue_of(row)?, now_of(row)?)),
@@ -213,12 +213,12 @@ impl Backend for PostgresBackend {
 
     fn examine(&self) -> Call<Checkup> {
         let (desk, inbox, clock) = (self.desk.clone(), self.inbox.clone(), self.clock.clone());
-        Box::pin(async move { doctor::examine(&desk, inbox.hears(), &*clock).await })
+        carried(&self.desk.runtime, async move { doctor::examine(&desk, inbox.hears(), &*clock).await })
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         let (desk, prefix) = (self.desk.clone(), prefix.to_owned());
-        Box::pin(async move {
+        carried(&self.desk.runtime, async move {
             let mut after = after.map_or_else(String::new, |name| name.as_str().to_owned());
             let page = i64::try_from(limit).unwrap_or(i64::MAX);
             let mut look = desk.look().await?;

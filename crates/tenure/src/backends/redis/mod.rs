@@ -43,6 +43,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, ready};
 use redis::Value;
 use smallvec::smallvec;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use self::failure::{Reply, Values};
@@ -55,7 +56,7 @@ use self::script::INSPECT;
 use self::url::{Layout, Settings, Topology};
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees, Listener, Refusal,
-    Released, RenewRequest, Renewed, Replicas, Standing, Survival,
+    Released, RenewRequest, Renewed, Replicas, Standing, Survival, carried,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
@@ -81,6 +82,7 @@ struct Inner {
     route: Route,
     settings: Arc<Settings>,
     clock: Arc<dyn Clock>,
+    runtime: Handle,
     channel: Arc<str>,
     seen: Arc<AtomicU64>,
     ear: Ear,
@@ -111,11 +113,11 @@ impl RedisBackend {
     pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
         let settings = Arc::new(Settings::parse(url)?);
         let channel: Arc<str> = format!("tenure:inbox:{:016x}", rand::random::<u64>()).into();
-        let (seen, ear) = (Arc::<AtomicU64>::default(), Ear::default());
+        let (seen, ear, runtime) = (Arc::<AtomicU64>::default(), Ear::default(), Handle::current());
         let shared = Shared {
             settings: settings.clone(),
             clock: clock.clone(),
-            runtime: tokio::runtime::Handle::current(),
+            runtime: runtime.clone(),
             seen: seen.clone(),
             channel: channel.clone(),
             ear: ear.clone(),
@@ -125,6 +127,7 @@ impl RedisBackend {
             route,
             settings,
             clock,
+            runtime,
             channel,
             seen,
             ear,
@@ -246,14 +249,14 @@ impl Backend for RedisBackend {
         }
         if self.layout() != Layout::Native {
             let answer = self.foreign(name, foreign::claim(self.layout(), name, &request), false);
-            return Box::pin(async move {
+            return carried(&self.inner.runtime, async move {
                 let value = wire::claimed(&answer.await?, asked, Moment(0))?;
                 Ok(Answer { value, counted_from })
             });
         }
         let answer = self.op(Op::claim(name, &request, &self.inner.channel), false);
         let seen = self.inner.seen.clone();
-        Box::pin(async move {
+        carried(&self.inner.runtime, async move {
             let (now, value) = answer.await?;
             let value = wire::claimed(&value, asked, now)?;
             if let Claimed::Stands(standing) = &value
@@ -272,7 +275,7 @@ impl Backend for RedisBackend {
             let ops = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl)).collect();
             let call = self.inner.route.call("", Work::Ops(ops), fresh);
             let seen = self.inner.seen.clone();
-            return Box::pin(async move {
+            return carried(&self.inner.runtime, async move {
                 let value: Vec<Renewed> = call.await?.values.iter().map(|value| renewed(Ok(value))).collect();
                 for one in &value {
                     if let Renewed::Stands(Standing { state: Ok(grant), .. }) = one {
@@ -296,7 +299,7 @@ impl Backend for RedisBackend {
                 async move { timeout(limit, call).await.unwrap_or_else(|_| Err(node::no_answer())) }
             })
             .collect();
-        Box::pin(async move {
+        carried(&self.inner.runtime, async move {
             let value = join_all(calls).await.iter().map(|answer| renewed(answer.as_ref())).collect();
             Ok(Answer { value, counted_from })
         })
@@ -305,18 +308,18 @@ impl Backend for RedisBackend {
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         if self.layout() == Layout::Native {
             let answer = self.inner.route.call_op(Op::release(name, id, number), false);
-            return Box::pin(async move { released(answer.await?) });
+            return carried(&self.inner.runtime, async move { released(answer.await?) });
         }
         let work = foreign::release(self.layout(), name, id, number);
         let answer = self.inner.route.call(name.as_str(), work, false);
-        Box::pin(async move { released(answer.await?) })
+        carried(&self.inner.runtime, async move { released(answer.await?) })
     }
 
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
         let counted_from = self.inner.clock.now();
         let answer = self.op(Op::next_block(name, id, block_end, &next, &self.inner.channel), false);
         let seen = self.inner.seen.clone();
-        Box::pin(async move {
+        carried(&self.inner.runtime, async move {
             let value = wire::block(&answer.await?.1)?;
             if let Block::Given(grant) | Block::Moved(Standing { state: Ok(grant), .. }) = &value {
                 note(&seen, grant);
@@ -328,11 +331,11 @@ impl Backend for RedisBackend {
     fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
         if self.layout() == Layout::Native {
             let answer = self.op(Op::break_holders(name, owner.as_ref(), &by, &reason), false);
-            return Box::pin(async move { wire::ended(&answer.await?.1) });
+            return carried(&self.inner.runtime, async move { wire::ended(&answer.await?.1) });
         }
         // No marks in these layouts: the holder learns at its renewal that its claim is gone.
         let (layout, inner, name) = (self.layout(), self.inner.clone(), name.clone());
-        Box::pin(async move {
+        carried(&self.inner.runtime, async move {
             let value = one(inner.route.call(name.as_str(), foreign::show(layout, &name), false).await?.values);
             let shown = foreign::view(layout, name.clone(), &value)?;
             let mut ended = 0;
@@ -356,22 +359,22 @@ impl Backend for RedisBackend {
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
         let (inner, name) = (self.inner.clone(), name.clone());
-        Box::pin(async move { Ok(inner.look_at(&name).await?.0) })
+        carried(&self.inner.runtime, async move { Ok(inner.look_at(&name).await?.0) })
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         let (inner, prefix) = (self.inner.clone(), prefix.to_owned());
-        Box::pin(async move { inner.scan(&prefix, after, limit).await })
+        carried(&self.inner.runtime, async move { inner.scan(&prefix, after, limit).await })
     }
 
     fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         let inner = self.inner.clone();
-        Box::pin(async move { inner.confirm(&claim, replicas).await })
+        carried(&self.inner.runtime, async move { inner.confirm(&claim, replicas).await })
     }
 
     fn examine(&self) -> Call<crate::Checkup> {
         let (settings, clock) = (self.inner.settings.clone(), self.inner.clock.clone());
-        Box::pin(doctor::examine(settings, clock))
+        carried(&self.inner.runtime, doctor::examine(settings, clock))
     }
 }
 

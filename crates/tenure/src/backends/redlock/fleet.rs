@@ -180,12 +180,7 @@ impl Fleet {
 
     /// What `work` comes to, if that is before `limit`. What is there already counts.
     pub(super) async fn before<T>(&self, limit: Moment, work: impl Future<Output = T>) -> Option<T> {
-        // Guards may be dropped, and futures polled, by threads that are not the runtime's.
-        let timed = {
-            let _runtime = self.runtime.enter();
-            timeout(limit.since(self.clock.now()), work)
-        };
-        timed.await.ok()
+        timeout(limit.since(self.clock.now()), work).await.ok()
     }
 
     /// Sends work to a node; nothing if it is not to be asked. It is on its way when this returns.

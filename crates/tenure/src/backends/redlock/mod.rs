@@ -43,7 +43,7 @@ use self::fleet::Fleet;
 use self::wire::{Ending, InLine, Mine};
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
-    RenewRequest, Renewed, Shape, Survival,
+    RenewRequest, Renewed, Shape, Survival, carried,
 };
 use crate::backends::redis::inbox::Ear;
 use crate::backends::redis::scan::Pages;
@@ -185,7 +185,7 @@ impl Backend for RedlockBackend {
             return Box::pin(ready(Err(Error::new(ErrorKind::Conflict, message).about(name))));
         }
         let attempt = Attempt::begin(inner, name.clone(), request);
-        Box::pin(attempt.run())
+        carried(&self.inner.fleet.runtime, attempt.run())
     }
 
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
@@ -203,7 +203,7 @@ impl Backend for RedlockBackend {
             batch.iter().map(mine).collect()
         };
         let answers = round::renew(&inner.fleet, batch.into_iter().zip(mine).collect(), fresh);
-        Box::pin(async move {
+        carried(&self.inner.fleet.runtime, async move {
             let value = answers.await.into_iter().map(|answer| inner.take_note(answer)).collect();
             Ok(Answer { value, counted_from })
         })
@@ -226,7 +226,7 @@ impl Backend for RedlockBackend {
         let number = mine.as_ref().map_or(number, Mine::number_of_its_own);
         let ending = Ending { name: name.clone(), id, token: mine.as_ref().map(|mine| mine.highest), number, place };
         let touched = mine.map_or_else(|| inner.fleet.everywhere(), |mine| mine.touched);
-        Box::pin(round::end(&inner.fleet, ending, touched))
+        carried(&inner.fleet.runtime, round::end(&inner.fleet, ending, touched))
     }
 
     fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
@@ -235,7 +235,7 @@ impl Backend for RedlockBackend {
         let ending = Ending { name: name.clone(), id, token: None, number: None, place: InLine::OnlyLeaves };
         let work = || wire::release(fleet.layout(), &ending);
         let calls: Vec<_> = (0..fleet.members.len()).filter_map(|index| fleet.ask(index, work(), false)).collect();
-        Box::pin(async move {
+        carried(&self.inner.fleet.runtime, async move {
             join_all(calls).await;
             Ok(())
         })
@@ -248,22 +248,24 @@ impl Backend for RedlockBackend {
 
     fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
         let (fleet, name) = (self.inner.fleet.clone(), name.clone());
-        Box::pin(async move { view::break_holders(&fleet, &name, owner, &by, &reason).await })
+        carried(&self.inner.fleet.runtime, async move { view::break_holders(&fleet, &name, owner, &by, &reason).await })
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
         let (fleet, name) = (self.inner.fleet.clone(), name.clone());
-        Box::pin(async move { view::inspect(&fleet, &name).await })
+        carried(&self.inner.fleet.runtime, async move { view::inspect(&fleet, &name).await })
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         let (inner, prefix) = (self.inner.clone(), prefix.to_owned());
-        Box::pin(async move { view::scan(&inner.fleet, &inner.pages, &prefix, after, limit).await })
+        carried(&self.inner.fleet.runtime, async move {
+            view::scan(&inner.fleet, &inner.pages, &prefix, after, limit).await
+        })
     }
 
     fn examine(&self) -> Call<Checkup> {
         let fleet = &self.inner.fleet;
-        Box::pin(doctor::examine(fleet.settings.clone(), fleet.clock.clone()))
+        carried(&fleet.runtime, doctor::examine(fleet.settings.clone(), fleet.clock.clone()))
     }
 }
 

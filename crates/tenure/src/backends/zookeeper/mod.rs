@@ -50,7 +50,7 @@ use self::error::of_request;
 use self::url::Settings;
 use crate::backend::{
     Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival,
+    Renewed, Survival, carried,
 };
 use crate::clock::Clock;
 use crate::doctor::Checkup;
@@ -130,16 +130,16 @@ impl Backend for ZookeeperBackend {
     }
 
     fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
-        Box::pin(append::claim(self.desk.clone(), name.clone(), request))
+        carried(&self.desk.runtime, append::claim(self.desk.clone(), name.clone(), request))
     }
 
     fn renew(&self, batch: Vec<RenewRequest>, _fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         // A session has one connection, which is given up and made anew by itself when it is silent.
-        Box::pin(renew::renew(self.desk.clone(), batch))
+        carried(&self.desk.runtime, renew::renew(self.desk.clone(), batch))
     }
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
-        Box::pin(release::release(self.desk.clone(), name.clone(), id, number))
+        carried(&self.desk.runtime, release::release(self.desk.clone(), name.clone(), id, number))
     }
 
     fn next_block(&self, _: &Name, _: ClaimId, _: Token, _: ClaimRequest) -> Call<Answer<Block>> {
@@ -147,18 +147,18 @@ impl Backend for ZookeeperBackend {
     }
 
     fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        Box::pin(release::break_holders(self.desk.clone(), name.clone(), owner, by, reason))
+        carried(&self.desk.runtime, release::break_holders(self.desk.clone(), name.clone(), owner, by, reason))
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
-        Box::pin(views::inspect(self.desk.clone(), name.clone()))
+        carried(&self.desk.runtime, views::inspect(self.desk.clone(), name.clone()))
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
-        Box::pin(views::scan(self.desk.clone(), prefix.to_owned(), after, limit))
+        carried(&self.desk.runtime, views::scan(self.desk.clone(), prefix.to_owned(), after, limit))
     }
 
     fn examine(&self) -> Call<Checkup> {
-        Box::pin(doctor::examine(self.desk.clone()))
+        carried(&self.desk.runtime, doctor::examine(self.desk.clone()))
     }
 }
