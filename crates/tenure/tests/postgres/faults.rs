@@ -198,3 +198,46 @@ async fn a_clock_that_steps_back_keeps_what_is_held() {
     held.release().await.unwrap();
     assert!(b.lock("x").ttl(LONG).acquire().await.unwrap().token() > token);
 }
+
+// One thread: what is asked for without a pause in between is pending together.
+#[tokio::test]
+async fn one_id_for_several_names_at_once_is_told_the_token_of_each() {
+    let server = shared::postgres();
+    let backend = PostgresBackend::open(server.url(), Arc::new(SystemClock)).await.unwrap();
+    let wishes: Vec<_> =
+        (0..64).map(|number| (name(&format!("same/{}", 63 - number)), request(7_000 + number / 2))).collect();
+    let calls: Vec<_> = wishes.iter().map(|(name, wish)| backend.claim(name, wish.clone())).collect();
+    for ((name, wish), call) in wishes.iter().zip(calls) {
+        let Claimed::Stands(Standing { state: Ok(grant), number, .. }) = soon("an answer", call).await.unwrap().value
+        else {
+            panic!("{name} is free");
+        };
+        let view = backend.inspect(name).await.unwrap();
+        assert_eq!(view.holders[0].token, Some(grant.token), "{name}");
+        assert_eq!(view.holders[0].claims, [(wish.id, number)], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_cannot_do_at_the_moment_is_tried_again() {
+    let server = Postgres::start();
+    let a = connect(server.url()).await;
+    a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    server.psql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           RAISE EXCEPTION 'no' USING ERRCODE = current_setting('refuse.code'); END $$;
+         CREATE TRIGGER refuse BEFORE UPDATE ON tenure.names FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    // Out of memory, of locks; ended for being idle, for lasting too long; and one that nobody foresaw.
+    for (code, kind) in [
+        ("53200", ErrorKind::Unavailable),
+        ("53400", ErrorKind::Unavailable),
+        ("57P05", ErrorKind::Unavailable),
+        ("22012", ErrorKind::Store),
+    ] {
+        server.psql(&format!("ALTER DATABASE postgres SET refuse.code = '{code}'"));
+        let b = connect(server.url()).await;
+        let refused = soon("an answer", b.lock("x").ttl(LONG).try_acquire()).await.unwrap_err();
+        assert_eq!(refused.kind(), kind, "{code}: {refused}");
+    }
+}

@@ -1,14 +1,15 @@
 //! Notifications: what is said, who hears it, and what happens when nobody does.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tenure::backend::{Backend as _, Event};
 use tenure::backends::postgres::PostgresBackend;
 use tenure::clock::SystemClock;
-use tenure::{Loss, NAME_BYTES_MAX};
-use tenure_testkit::servers::Postgres;
+use tenure::{ClaimId, Loss, NAME_BYTES_MAX};
+use tenure_testkit::servers::{Postgres, Proxy};
 
-use crate::support::{LONG, connect, ears, soon, until, until_waiting, waiting};
+use crate::support::{LONG, connect, ears, name, request, soon, until, until_waiting, waiting};
 
 /// Ends the connections that listen.
 const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'";
@@ -91,4 +92,77 @@ async fn a_queue_of_notifications_that_is_full_keeps_nobody_from_releasing() {
     held.release().await.unwrap();
     soon("the waiter's turn", next).await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(server.psql("SELECT last_value FROM commits"), "2");
+}
+
+/// A client, and the claims it was told are granted.
+async fn ear(url: &str) -> (PostgresBackend, Arc<Mutex<Vec<ClaimId>>>) {
+    let backend = soon("a connection", PostgresBackend::open(url, Arc::new(SystemClock))).await.unwrap();
+    let granted = Arc::new(Mutex::new(Vec::new()));
+    let told = granted.clone();
+    backend.listen(Arc::new(move |event| {
+        if let Event::Granted { id, .. } = event {
+            told.lock().unwrap().push(id);
+        }
+    }));
+    (backend, granted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_joined_while_nothing_was_heard_is_told_when_it_is() {
+    let server = Postgres::start();
+    let slow = Proxy::to(format!("127.0.0.1:{}", server.port())).await;
+    // So long that a hello is not heard in time.
+    slow.delay_replies(Duration::from_millis(1_500));
+    let (holder, _) = ear(server.url()).await;
+    let (waiter, granted) = ear(&server.url_with(&format!("listen={}", slow.address()))).await;
+    assert!(!waiter.capabilities().pushes, "it hears");
+    let x = name("x");
+    soon("a free name", holder.claim(&x, request(0))).await.unwrap();
+    soon("a place", waiter.claim(&x, request(1))).await.unwrap();
+    slow.delay_replies(Duration::ZERO);
+    until("it hears", async || waiter.capabilities().pushes).await;
+    soon("a release", holder.release(&x, request(0).id, None)).await.unwrap();
+    until("it is told", async || granted.lock().unwrap().contains(&request(1).id)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_gone_is_missed_by_all_who_look_for_it_at_once() {
+    let server = Postgres::start();
+    let ((one, _), (two, _), (gone, _), (there, granted)) =
+        (ear(server.url()).await, ear(server.url()).await, ear(server.url()).await, ear(server.url()).await);
+    let names = [name("a"), name("b")];
+    for (which, holder) in names.iter().zip([&one, &two]) {
+        soon("a free name", holder.claim(which, request(0))).await.unwrap();
+    }
+    for (waiter, id) in [(&gone, 10), (&there, 20)] {
+        for (more, which) in names.iter().enumerate() {
+            soon("a place", waiter.claim(which, request(id + more as u64))).await.unwrap();
+        }
+    }
+    drop(gone);
+    until("it is gone", async || ears(&server) == 3).await;
+    // Whoever commits waits for a standby that is not there, with all that it has locked. The first shows that it is so.
+    server.set("synchronous_standby_names", "*");
+    // Of those who tell somebody only one commits at a time; the next waits for it.
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('SyncRep', 'object')";
+    let stuck = || server.psql(waits).parse::<usize>();
+    let mut probes: Vec<tokio::task::JoinHandle<_>> = Vec::new();
+    until("a commit waits", async || {
+        if probes.last().is_none_or(tokio::task::JoinHandle::is_finished) {
+            let probe = name(&format!("probe/{}", probes.len()));
+            probes.push(tokio::spawn(there.claim(&probe, request(100))));
+        }
+        stuck() == Ok(1)
+    })
+    .await;
+    let mut releases = Vec::new();
+    for (which, holder) in names.iter().zip([&one, &two]) {
+        releases.push(tokio::spawn(holder.release(which, request(0).id, None)));
+        until("it waits", async || stuck() == Ok(1 + releases.len())).await;
+    }
+    server.set("synchronous_standby_names", "");
+    for release in releases {
+        soon("a release", release).await.unwrap().unwrap();
+    }
+    until("both are told", async || granted.lock().unwrap().len() == 2).await;
 }

@@ -179,3 +179,35 @@ async fn what_is_answered_together_is_done_once() {
     }
     assert_eq!(server.psql("SELECT count(*) FROM tenure.names WHERE id IS NOT NULL OR queue IS NOT NULL"), "0");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_stay_locked_hold_up_no_name_that_others_wait_for() {
+    // As many as are waited for at a time.
+    const KEPT: [&str; 3] = ["x1", "x2", "x3"];
+    let server = Arc::new(Postgres::start());
+    let (a, b) = (open(&server).await, open(&server).await);
+    for (id, kept) in KEPT.iter().enumerate() {
+        a.claim(&name(kept), request(1_000 + id as u64)).await.unwrap();
+    }
+    let _keeper = Keeper::of(&server, "SELECT FROM tenure.names WHERE name LIKE 'x%' FOR UPDATE").await;
+    let waits: Vec<_> =
+        KEPT.iter().enumerate().map(|(id, kept)| insist(&a, &name(kept), request(2_000 + id as u64))).collect();
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until("they wait for the rows", async || server.psql(blocked) == "3").await;
+    // Both clients know that others want it, so nobody takes it by a plain statement; each in turn has it, and lets the other.
+    let contended = name("contended");
+    let mut holds = request(0);
+    soon("a free name", a.claim(&contended, holds.clone())).await.unwrap();
+    // All of them in the time that a row is waited for a few times.
+    let turns = async {
+        for turn in 1..60 {
+            let next = request(turn);
+            let (holder, waiter) = if turn % 2 == 1 { (&a, &b) } else { (&b, &a) };
+            insist(waiter, &contended, next.clone()).await.unwrap();
+            assert_eq!(holder.release(&contended, holds.id, None).await.unwrap(), Released::Yes);
+            holds = next;
+        }
+    };
+    soon("sixty turns", turns).await;
+    waits.iter().for_each(tokio::task::JoinHandle::abort);
+}

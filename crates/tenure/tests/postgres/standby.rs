@@ -80,3 +80,22 @@ async fn a_host_that_is_silent_holds_up_for_a_moment_only() {
     a.unwrap().lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
     silent.resume();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_survives_a_primary_that_hangs_though_its_standby_takes_over_later() {
+    let primary = Postgres::start();
+    drop(connect(primary.url()).await);
+    let standby = primary.standby();
+    let url = format!("postgres://testkit@127.0.0.1:{},127.0.0.1:{}/postgres", primary.port(), standby.port());
+    let a = connect(&url).await;
+    // Longer than a connection may take to be made, but for the third of it that passes before anything is amiss.
+    let held = a.lock("x").ttl(Duration::from_secs(14)).acquire().await.unwrap();
+    let (token, deadline) = (held.token(), held.deadline());
+    primary.pause();
+    // By now the standby was asked as well, and was none that takes writes.
+    until("a renewal fails", async || held.renewal_failure().is_some()).await;
+    standby.promote();
+    until("it is renewed", async || held.deadline() > deadline).await;
+    assert!(held.is_held() && held.token() == token);
+    primary.resume();
+}

@@ -86,33 +86,43 @@ impl Desk {
         let kind = ops.first().map_or(Kind::Other, |(_, op)| Kind::of(op));
         let mut state = self.state();
         let (refused, nothing) = (state.is_full(), ops.is_empty());
-        let mut errand = None;
         if !refused && !nothing {
             if fresh {
                 // An earlier call may hang.
                 state.idle.close_all();
             }
-            let task = Task { kind, ops, reply };
-            let own = if fresh { None } else { state.hire_caller(&task) };
-            if let Some(link) = own {
-                errand = Some(Box::pin(Errand::new(self, link, task).run()));
-            } else {
-                let lane = state.push(task, fresh);
-                self.start(&mut state, lane);
-            }
+            let lane = state.push(Task { kind, ops, reply }, fresh);
+            self.start(&mut state, lane);
         }
         drop(state);
         async move {
-            if let Some(errand) = errand {
-                errand.await;
-            }
             if refused {
                 return Err(unavailable("too much is waiting for PostgreSQL already"));
             }
             if nothing {
                 return Ok(Vec::new());
             }
-            answer.await.map_err(|_| unavailable("the client of PostgreSQL was closed"))
+            answered(answer).await
+        }
+    }
+
+    /// Asks for one operation.
+    pub(super) fn ask_one(
+        self: &Arc<Self>,
+        name: &Name,
+        op: Op,
+    ) -> impl Future<Output = Result<Outcome>> + Send + use<> {
+        let hired = self.state().hire_caller(name, &op);
+        let (errand, asked) = match hired {
+            Some(hired) => (Some(Errand::new(self, hired, name.clone(), op)), None),
+            None => (None, Some(self.ask(vec![(name.clone(), op)], false))),
+        };
+        async move {
+            match (errand, asked) {
+                (Some(errand), _) => errand.run().await,
+                (None, Some(asked)) => only(asked.await?),
+                (None, None) => Err(odd()),
+            }
         }
     }
 
@@ -123,6 +133,22 @@ impl Desk {
             self.runtime.spawn(self.clone().work(lane, link));
         }
     }
+}
+
+/// What whoever does it answers.
+///
+/// # Cancel safety
+///
+/// Cancel safe: it only waits.
+pub(super) async fn answered(answer: oneshot::Receiver<Outcomes>) -> Result<Outcomes> {
+    // If he is gone, nobody knows how far he came.
+    let closed = |_| unavailable("the client of PostgreSQL was closed").with_certainty(Certainty::Unknown);
+    answer.await.map_err(closed)
+}
+
+/// The outcome of one operation.
+pub(super) fn only(mut outcomes: Outcomes) -> Result<Outcome> {
+    outcomes.pop().unwrap_or_else(|| Err(odd()))
 }
 
 /// Closes connections that have had nothing to do for a while.

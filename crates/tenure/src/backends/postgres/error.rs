@@ -131,6 +131,14 @@ fn translate(error: tokio_postgres::Error) -> Error {
             (ErrorKind::Denied, "PostgreSQL refused the user or password")
         }
         code if code.code().starts_with("08") => (ErrorKind::Unavailable, "the connection to PostgreSQL failed"),
+        // Out of something, or told to stop: it may be otherwise in a moment.
+        code if matches!(code.code().get(..2), Some("53" | "57")) => {
+            (ErrorKind::Unavailable, "PostgreSQL cannot do it at the moment")
+        }
+        // Whatever ends a connection that had begun, or a pooler's way to say so; but not what the URL asks for in vain.
+        code if is_of_the_connection(told) && !matches!(code.code().get(..2), Some("0A" | "22" | "42")) => {
+            (ErrorKind::Unavailable, "PostgreSQL ended the connection")
+        }
         _ => (ErrorKind::Store, "PostgreSQL refused"),
     };
     Error::new(kind, message).because(with_causes(&error))

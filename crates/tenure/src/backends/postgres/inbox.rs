@@ -31,8 +31,9 @@ const HEARD_MAX: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(3);
 /// The pause before another try to listen, and between two looks at what is waited for: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long a client that connects and hears nothing waits before it tries to listen again: behind a pooler that is in vain.
-const DEAF_FOR: Duration = Duration::from_secs(60);
+/// How long a client that connects and hears nothing waits before it tries to listen again, at first and at most: behind a pooler that is
+/// in vain.
+const DEAF_FOR: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(60));
 /// The most names that are looked at by one statement.
 const LOOK_AT_MAX: usize = 256;
 
@@ -50,9 +51,17 @@ struct Shared {
     hears: AtomicBool,
     /// Whether it is known that none will.
     deaf: AtomicBool,
-    waiting: Mutex<HashMap<ClaimId, Name>>,
+    waiting: Mutex<HashMap<ClaimId, Waiting>>,
     /// Rung when somebody begins to wait.
     waits: Notify,
+}
+
+/// A claim that waits.
+#[derive(Clone)]
+struct Waiting {
+    name: Name,
+    /// Whether it joined while nothing was heard: nobody tells it, also not later.
+    untold: bool,
 }
 
 impl fmt::Debug for Inbox {
@@ -74,8 +83,12 @@ impl Shared {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<ClaimId, Name>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<ClaimId, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_untold(&self) -> bool {
+        self.waiting().values().any(|waiting| waiting.untold)
     }
 }
 
@@ -120,9 +133,10 @@ impl Inbox {
         self.shared.hears.load(Ordering::Acquire)
     }
 
-    /// A claim of this client waits.
-    pub(super) fn waits(&self, id: ClaimId, name: &Name) {
-        if self.shared.waiting().insert(id, name.clone()).is_none() {
+    /// A claim of this client, which gave this address, waits.
+    pub(super) fn waits(&self, id: ClaimId, name: &Name, address: &str) {
+        let waiting = Waiting { name: name.clone(), untold: address.is_empty() };
+        if self.shared.waiting().insert(id, waiting).is_none() {
             self.shared.waits.notify_one();
         }
     }
@@ -144,7 +158,8 @@ impl Keeper {
     /// Ends with the inbox, which aborts it.
     async fn run(self, mut link: Option<Link>) {
         let mut pause = PAUSE.0;
-        let mut deaf_for = DEAF_FOR;
+        // The first time it may only have been busy.
+        let mut deaf_for = DEAF_FOR.0;
         loop {
             if let Some(open) = link.take() {
                 pause = PAUSE.0;
@@ -161,7 +176,7 @@ impl Keeper {
                     // What was said meanwhile was not heard.
                     self.shared.tell(Event::Resubscribed);
                     link = open;
-                    DEAF_FOR
+                    if link.is_some() { DEAF_FOR.0 } else { (deaf_for * 2).clamp(DEAF_FOR.0, DEAF_FOR.1) }
                 }
                 Err(error) => {
                     tracing::debug!(%error, "not listening to PostgreSQL");
@@ -237,8 +252,13 @@ impl Keeper {
     async fn until_ended(&self, link: &Link) {
         let Ok(own) = backend(link).await else { return };
         loop {
-            if timeout(PING_EVERY, link.ended()).await.is_ok() || link.is_closed() {
+            let untold = self.shared.has_untold();
+            let pause = if untold { PAUSE.1 } else { PING_EVERY };
+            if timeout(pause, link.ended()).await.is_ok() || link.is_closed() {
                 return;
+            }
+            if untold && let Err(error) = self.look(|waiting| waiting.untold).await {
+                tracing::debug!(%error, "cannot look at PostgreSQL");
             }
             if !backend(link).await.is_ok_and(|now| now == own) {
                 return;
@@ -263,16 +283,18 @@ impl Keeper {
             let joined = timeout(Duration::ZERO, self.shared.waits.notified()).await.is_ok();
             pause = if joined { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
             left = left.saturating_sub(span);
-            if let Err(error) = self.look().await {
+            if let Err(error) = self.look(|_| true).await {
                 tracing::debug!(%error, "cannot look at PostgreSQL");
             }
         }
     }
 
-    /// Tells the claims that have been granted.
-    async fn look(&self) -> Result<()> {
-        let waiting: Vec<(ClaimId, Name)> =
-            self.shared.waiting().iter().map(|(id, name)| (*id, name.clone())).collect();
+    /// Tells those of the claims that have been granted.
+    async fn look(&self, at: impl Fn(&Waiting) -> bool) -> Result<()> {
+        let waiting: Vec<(ClaimId, Name)> = {
+            let waiting = self.shared.waiting();
+            waiting.iter().filter(|(_, one)| at(one)).map(|(id, one)| (*id, one.name.clone())).collect()
+        };
         let mut look = self.desk.look().await?;
         for some in waiting.chunks(LOOK_AT_MAX) {
             let names: Vec<&str> = some.iter().map(|(_, name)| name.as_str()).collect();

@@ -64,6 +64,13 @@ impl Lane {
     }
 }
 
+/// What whoever does an operation himself works with.
+pub(super) struct Hired {
+    pub(super) link: Link,
+    /// Whether the name is known to have a row.
+    pub(super) has_row: bool,
+}
+
 /// One result for each operation.
 pub(super) type Outcomes = Vec<Result<Outcome>>;
 
@@ -142,18 +149,17 @@ impl State {
         Lane::Work
     }
 
-    /// A connection for a task that its caller may do himself, counted as a worker: nothing else goes on that it could share a statement
-    /// with, or have to wait for.
-    pub(super) fn hire_caller(&mut self, task: &Task) -> Option<Link> {
-        let is_plain = matches!(task.kind, Kind::Claim | Kind::Release);
-        let name = task.only_name().filter(|_| is_plain)?;
+    /// A connection for an operation that its caller may do himself, counted as a worker: nothing else goes on that it could share a
+    /// statement with, or have to wait for.
+    pub(super) fn hire_caller(&mut self, name: &Name, op: &Op) -> Option<Hired> {
+        let is_plain = matches!(Kind::of(op), Kind::Claim | Kind::Release);
         let is_quiet = self.working[Lane::Work as usize] == 0 && self.releases.is_empty() && self.others.is_empty();
-        if !is_quiet || self.alone.contains_key(name) || self.contended.contains(name) {
+        if !is_plain || !is_quiet || self.alone.contains_key(name) || self.contended.contains(name) {
             return None;
         }
         let link = self.idle.pop()?;
         self.working[Lane::Work as usize] += 1;
-        Some(link)
+        Some(Hired { link, has_row: self.rows.contains(name) })
     }
 
     /// A name that may have to be waited for. What is asked of it comes after what is there.
@@ -227,6 +233,11 @@ impl State {
             }
             self.rows.insert(name.clone());
         }
+    }
+
+    /// Whether all who deal with names alone are busy, and may be for long.
+    pub(super) fn is_alone_full(&self) -> bool {
+        self.working[Lane::Alone as usize] >= Lane::Alone.workers_max()
     }
 
     /// Whether there are more names to be dealt with alone than are.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement};
@@ -20,7 +20,7 @@ use super::error::{
 };
 use super::preparing::{OFF, ON, Preparing, UNDECIDED};
 use super::url::{Settings, Target};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How long connecting may take, all hosts together.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -29,8 +29,9 @@ const NEXT_HOST_AFTER: Duration = Duration::from_millis(250);
 /// How long one statement may take. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// All statements find rows by their names, however many: planned anew each time, that takes longer than to run them.
-const PLAN_ONCE: &str = "SET plan_cache_mode = force_generic_plan";
+/// What a connection is set to that is known to be nobody else's. All statements find rows by their names, however many: planned anew each
+/// time, that takes longer than to run them. And what may wait for a row for longer says so itself.
+const OWN: &str = "SET plan_cache_mode = force_generic_plan; SET lock_timeout = 200";
 
 /// What a connection that listens is told.
 pub(super) type Ear = Arc<dyn Fn(Notification) + Send + Sync>;
@@ -45,8 +46,8 @@ pub(super) struct Link {
     host: usize,
     /// Whether it prepares: settled when it first might, and never again once it has lost a statement.
     prepares: AtomicU8,
-    /// Whether the server was asked to plan what is prepared once only.
-    planned: AtomicBool,
+    /// Whether it was set to what suits a connection of one's own.
+    settled: AtomicBool,
     /// Rung when the connection has ended.
     ended: Arc<Notify>,
     /// Whether nobody knows what it is in the middle of.
@@ -82,7 +83,7 @@ impl Link {
             preparing: preparing.clone(),
             host,
             prepares: AtomicU8::new(UNDECIDED),
-            planned: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             ended,
             unusable: AtomicBool::new(false),
         })
@@ -102,6 +103,11 @@ impl Link {
             }
             settled => settled == ON && !self.preparing.is_refuted(self.host),
         }
+    }
+
+    /// Whether it is known to be nobody else's, and set to what suits that: a row that is locked is not waited for.
+    pub(super) fn is_direct(&self) -> bool {
+        self.settled.load(Ordering::Relaxed) && self.prepares()
     }
 
     /// It is not used again: what it is in the middle of is undone by the server when it ends.
@@ -147,9 +153,15 @@ impl Link {
     ///
     /// Cancelling leaves the outcome unknown.
     pub(super) async fn raw(&self, sql: &str, params: &[Param<'_>]) -> Result<Answer> {
-        let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
-        self.prepare(sql, &types).await?;
-        match self.within(self.once(sql, params)).await? {
+        let statement = match self.known(sql) {
+            None if self.prepares() => {
+                let types: Vec<Type> = params.iter().map(|(_, kind)| kind.clone()).collect();
+                self.prepare(sql, &types).await?;
+                self.known(sql)
+            }
+            known => known,
+        };
+        match self.within(self.run(statement, sql, params)).await? {
             // It ran nothing.
             Err(error) if self.unprepared(&error) => self.within(self.once(sql, params)).await,
             Err(error) => {
@@ -169,9 +181,10 @@ impl Link {
         if !self.prepares() || self.known(sql).is_some() {
             return Ok(());
         }
-        if !self.planned.swap(true, Ordering::Relaxed) {
+        if !self.settled.load(Ordering::Relaxed) {
             // Refused, it only takes longer.
-            drop(self.execute(PLAN_ONCE).await);
+            let set = self.execute(OWN).await;
+            self.settled.store(set.is_ok(), Ordering::Relaxed);
         }
         match self.within(self.client.prepare_typed(sql, types)).await? {
             Ok(statement) => {
@@ -200,8 +213,10 @@ impl Link {
         is_it
     }
 
+    /// What was prepared, if it may be used.
     fn known(&self, sql: &str) -> Option<Statement> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
+        let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned();
+        known.filter(|_| self.prepares())
     }
 
     /// Runs a statement, sent when this is first polled; so several that are polled in turn go together, in that order.
@@ -210,7 +225,11 @@ impl Link {
     ///
     /// Cancelling leaves the outcome unknown.
     pub(super) async fn once(&self, sql: &str, params: &[Param<'_>]) -> Answer {
-        match self.known(sql).filter(|_| self.prepares()) {
+        self.run(self.known(sql), sql, params).await
+    }
+
+    async fn run(&self, statement: Option<Statement>, sql: &str, params: &[Param<'_>]) -> Answer {
+        match statement {
             Some(statement) => {
                 let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
                 self.client.query(&statement, &values).await
@@ -250,59 +269,103 @@ impl Link {
     }
 }
 
-/// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment only.
+/// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment only; and while it does
+/// not, the others are asked again: one of them may be about to take its place.
 async fn connect(target: &Target, ear: Option<Ear>, ended: &Arc<Notify>) -> Result<(usize, Client)> {
     let connecting = async {
-        let mut hosts = target.hosts.iter().enumerate();
-        let (mut under_way, mut failure) = (FuturesUnordered::new(), None);
-        loop {
-            match hosts.next() {
-                Some((at, host)) => {
-                    let connected = connect_to(host, target, ear.clone(), ended);
-                    under_way.push(async move { connected.await.map(|client| (at, client)) });
+        let ask = |at: usize, host, after: Duration| {
+            let connected = connect_to(host, target, at, ear.clone(), ended);
+            async move {
+                if !after.is_zero() {
+                    let _ = timeout(after, std::future::pending::<()>()).await;
                 }
-                None if under_way.is_empty() => return Err(failure),
-                None => {}
+                (at, after.is_zero(), connected.await)
+            }
+        };
+        let mut hosts = target.hosts.iter().enumerate();
+        let (mut under_way, mut failure, mut silent) = (FuturesUnordered::new(), None, target.hosts.len());
+        loop {
+            if let Some((at, host)) = hosts.next() {
+                under_way.push(ask(at, host, Duration::ZERO));
             }
             let limit = if hosts.len() > 0 { NEXT_HOST_AFTER } else { CONNECT_MAX };
-            match timeout(limit, under_way.next()).await {
-                Ok(Some(Ok(connected))) => return Ok(connected),
+            let Ok(Some((at, is_first, connected))) = timeout(limit, under_way.next()).await else { continue };
+            silent -= usize::from(is_first);
+            match connected {
+                Ok(client) => return Ok((at, client)),
                 // That a server answered, and what, says more than that another did not.
-                Ok(Some(Err(error))) if failure.is_none() || is_answer(&error) => failure = Some(error),
-                _ => {}
+                Err(error) if failure.is_none() || error.is_answer() => failure = Some(error),
+                Err(_) => {}
             }
+            if silent == 0 {
+                return Err(failure);
+            }
+            under_way.push(ask(at, &target.hosts[at], NEXT_HOST_AFTER));
         }
     };
     let nobody = || unavailable(&format!("no answer from PostgreSQL within {CONNECT_MAX:?} of connecting"));
     match timeout(CONNECT_MAX, connecting).await {
-        Ok(connected) => connected.map_err(|failure| failure.map_or_else(nobody, of_connecting)),
+        Ok(connected) => connected.map_err(|failure| failure.map_or_else(nobody, Failed::explained)),
         Err(_) => Err(nobody()),
+    }
+}
+
+/// Why a host was not connected to.
+enum Failed {
+    /// It said so, or the way to it is cut.
+    For(tokio_postgres::Error),
+    /// As many connections as there may be wait for it to answer.
+    Full,
+}
+
+impl Failed {
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::For(error) if is_answer(error))
+    }
+
+    fn explained(self) -> Error {
+        match self {
+            Self::For(error) => of_connecting(error),
+            Self::Full => unavailable("PostgreSQL takes connections and does not answer on them"),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Failed {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::For(error)
     }
 }
 
 async fn connect_to(
     host: &Config,
     target: &Target,
+    at: usize,
     ear: Option<Ear>,
     ended: &Arc<Notify>,
-) -> std::result::Result<Client, tokio_postgres::Error> {
+) -> std::result::Result<Client, Failed> {
+    let room = target.rooms.get(at).and_then(|room| room.clone().try_acquire_owned().ok()).ok_or(Failed::Full)?;
     match &target.tls {
         None => {
             let (client, connection) = host.connect(NoTls).await?;
-            Handle::current().spawn(drive(connection, ear, ended.clone()));
+            Handle::current().spawn(drive(connection, ear, ended.clone(), room));
             Ok(client)
         }
         Some(tls) => {
             let (client, connection) = host.connect(MakeRustlsConnect::new((**tls).clone())).await?;
-            Handle::current().spawn(drive(connection, ear, ended.clone()));
+            Handle::current().spawn(drive(connection, ear, ended.clone(), room));
             Ok(client)
         }
     }
 }
 
 /// Carries a connection until its client is dropped or the server is gone.
-async fn drive<S, T>(mut connection: Connection<S, T>, ear: Option<Ear>, ended: Arc<Notify>)
-where
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    ear: Option<Ear>,
+    ended: Arc<Notify>,
+    _room: OwnedSemaphorePermit,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     T: AsyncRead + AsyncWrite + Unpin + Send,
 {

@@ -16,6 +16,8 @@
 //! Tokens are the server's time in microseconds, or one more than the last: they grow whatever the clock does, as long as the
 //! tables live.
 
+#[cfg(test)]
+mod check;
 mod desk;
 mod doctor;
 mod errand;
@@ -42,7 +44,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::Type;
 
-use self::desk::{Desk, claim_of, odd, waits};
+use self::desk::{Desk, claim_of, waits};
 use self::inbox::Inbox;
 use self::lanes::Outcomes;
 use self::link::Link;
@@ -100,34 +102,48 @@ impl PostgresBackend {
         Ok(Self { desk, inbox, clock })
     }
 
-    /// Asks for operations of one kind, and keeps account of the claims that wait.
-    fn apply(&self, ops: Vec<(Name, Op)>, fresh: bool) -> impl Future<Output = Result<Outcomes>> + Send + use<> {
-        let claims: Vec<Option<(ClaimId, Name)>> =
-            ops.iter().map(|(name, op)| Some((claim_of(op)?, name.clone()))).collect();
-        for (_, op) in &ops {
-            // Whether or not it is answered, nobody waits for it any longer.
-            if let Op::Release { id, .. } | Op::NextBlock { id, .. } = op {
-                self.inbox.waits_not(*id);
-            }
-        }
+    /// Asks for renewals.
+    fn apply_all(&self, ops: Vec<(Name, Op)>, fresh: bool) -> impl Future<Output = Result<Outcomes>> + Send + use<> {
+        let claims: Vec<Option<ClaimId>> = ops.iter().map(|(_, op)| claim_of(op)).collect();
         let (asked, inbox) = (self.desk.ask(ops, fresh), self.inbox.clone());
         async move {
             let outcomes = asked.await?;
             for (claim, outcome) in claims.iter().zip(&outcomes) {
-                let Ok(outcome) = outcome else { continue };
-                match (claim, waits(outcome)) {
-                    (Some((id, name)), Some(true)) => inbox.waits(*id, name),
-                    (Some((id, _)), Some(false)) => inbox.waits_not(*id),
-                    _ => {}
+                // That one waits is no news: its answer may have come after its end.
+                if let (Some(id), Ok(outcome)) = (claim, outcome)
+                    && waits(outcome) == Some(false)
+                {
+                    inbox.waits_not(*id);
                 }
             }
             Ok(outcomes)
         }
     }
 
-    fn apply_one(&self, name: &Name, op: Op) -> impl Future<Output = Result<Outcome>> + Send + use<> {
-        let applied = self.apply(vec![(name.clone(), op)], false);
-        async move { applied.await?.pop().unwrap_or_else(|| Err(odd())) }
+    /// Asks for one operation, and keeps account of the claim if it waits.
+    fn apply(&self, name: &Name, op: Op) -> impl Future<Output = Result<Outcome>> + Send + use<> {
+        // Whether or not it is answered, nobody waits for it any longer.
+        if let Op::Release { id, .. } | Op::NextBlock { id, .. } = &op {
+            self.inbox.waits_not(*id);
+        }
+        let joins = match &op {
+            Op::Claim(request) | Op::NextBlock { next: request, .. } => {
+                Some((request.id, name.clone(), request.inbox.clone()))
+            }
+            _ => None,
+        };
+        let (asked, inbox) = (self.desk.ask_one(name, op), self.inbox.clone());
+        async move {
+            let outcome = asked.await?;
+            if let Some((id, name, address)) = joins {
+                match waits(&outcome) {
+                    Some(true) => inbox.waits(id, &name, &address),
+                    Some(false) => inbox.waits_not(id),
+                    None => {}
+                }
+            }
+            Ok(outcome)
+        }
     }
 }
 
@@ -161,14 +177,14 @@ impl Backend for PostgresBackend {
     fn claim(&self, name: &Name, mut request: ClaimRequest) -> Call<Answer<Claimed>> {
         let counted_from = self.clock.now();
         request.inbox = self.inbox.address();
-        let applied = self.apply_one(name, Op::Claim(request));
+        let applied = self.apply(name, Op::Claim(request));
         carried(&self.desk.runtime, async move { Ok(Answer { value: outcome::claimed(applied.await?), counted_from }) })
     }
 
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let counted_from = self.clock.now();
         let ops = batch.into_iter().map(|RenewRequest { name, id, ttl }| (name, Op::Renew { id, ttl })).collect();
-        let applied = self.apply(ops, fresh);
+        let applied = self.apply_all(ops, fresh);
         carried(&self.desk.runtime, async move {
             let mut outcomes = applied.await?;
             // Those that could not be asked for cost the others nothing.
@@ -184,19 +200,19 @@ impl Backend for PostgresBackend {
     }
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
-        let applied = self.apply_one(name, Op::Release { id, number });
+        let applied = self.apply(name, Op::Release { id, number });
         carried(&self.desk.runtime, async move { applied.await.map(outcome::released) })
     }
 
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, mut next: ClaimRequest) -> Call<Answer<Block>> {
         let counted_from = self.clock.now();
         next.inbox = self.inbox.address();
-        let applied = self.apply_one(name, Op::NextBlock { id, block_end, next });
+        let applied = self.apply(name, Op::NextBlock { id, block_end, next });
         carried(&self.desk.runtime, async move { Ok(Answer { value: outcome::block(applied.await?), counted_from }) })
     }
 
     fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        let applied = self.apply_one(name, Op::Break { owner, by, reason });
+        let applied = self.apply(name, Op::Break { owner, by, reason });
         carried(&self.desk.runtime, async move { Ok(outcome::evicted(&applied.await?)) })
     }
 

@@ -38,6 +38,52 @@ impl Desk {
         Ok(Vec::new())
     }
 
+    /// Takes one name, or frees it; nothing if that is not the plain case. `has_row`: the name is known to have a row.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown.
+    pub(super) async fn one(&self, link: &Link, name: &Name, op: &Op, has_row: bool) -> Result<Option<Outcome>> {
+        let text = name.as_str();
+        match op {
+            Op::Claim(request) => {
+                let (id, ttl) = (request.id.0.cast_signed(), span(request.ttl));
+                let (block, client) = (i64::from(request.block.max(1)), client_of(request)?);
+                let params: [Param<'_>; 5] = [
+                    (&text, Type::TEXT),
+                    (&id, Type::INT8),
+                    (&ttl, Type::INT8),
+                    (&block, Type::INT8),
+                    (&client, Type::TEXT),
+                ];
+                let sql = match has_row {
+                    // Should its row have been swept meanwhile, the rule makes it.
+                    true if link.is_direct() => &self.statements.take_direct,
+                    true => &self.statements.take_one,
+                    false => &self.statements.claim_one,
+                };
+                let rows = self.retried(link, sql, &params).await?;
+                let Some(row) = rows.first() else { return Ok(None) };
+                if !has_row {
+                    self.state().has_row(name);
+                }
+                let (token, at) = (unsigned(cell(row, 0)?), unsigned(cell(row, 1)?));
+                let block_end = Token(token.saturating_add(unsigned(block)) - 1);
+                let grant = Grant { token: Token(token), block_end, at: Moment(at) };
+                Ok(Some(Outcome::Stands(Standing { number: token, ttl: request.ttl, state: Ok(grant) })))
+            }
+            Op::Release { id, number } => {
+                let (id, number) = (id.0.cast_signed(), number.map(signed));
+                let params: [Param<'_>; 3] = [(&text, Type::TEXT), (&id, Type::INT8), (&number, Type::INT8)];
+                let Statements { release_direct, release_one, .. } = &self.statements;
+                let sql = if link.is_direct() { release_direct } else { release_one };
+                let rows = self.retried(link, sql, &params).await?;
+                Ok(rows.first().map(|_| Outcome::Released))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Takes names that are free; not those that are to be left `apart`.
     ///
     /// # Cancel safety
@@ -47,39 +93,38 @@ impl Desk {
         let (mut names, mut ids, mut ttls, mut blocks, mut clients) = (vec![], vec![], vec![], vec![], vec![]);
         let (mut places, mut seen) = (HashMap::new(), HashSet::new());
         for (index, (name, op)) in ops.iter().enumerate() {
-            // A statement may touch a row once only; whoever comes second would not find it free anyway.
             let Op::Claim(request) = op else { continue };
-            if apart.get(index) == Some(&true) || !seen.insert(name) {
+            let id = request.id.0.cast_signed();
+            // A statement may touch a row once only; whoever comes second would not find it free anyway. And answers are told apart by their
+            // ids, which those who choose them may use for several names.
+            if apart.get(index) == Some(&true) || places.contains_key(&id) || !seen.insert(name) {
                 continue;
             }
             names.push(name.as_str());
-            ids.push(request.id.0.cast_signed());
+            ids.push(id);
             ttls.push(span(request.ttl));
             blocks.push(i64::from(request.block.max(1)));
             clients.push(client_of(request)?);
-            places.insert(request.id.0.cast_signed(), (index, request.ttl));
+            places.insert(id, (index, request.ttl));
         }
         if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let Statements { claim, claim_one, take_one, .. } = &self.statements;
-        let rows = if let ([name], [id], [ttl], [block], [client]) = (&*names, &*ids, &*ttls, &*blocks, &*clients) {
-            let params: [Param<'_>; 5] =
-                [(name, Type::TEXT), (id, Type::INT8), (ttl, Type::INT8), (block, Type::INT8), (client, Type::TEXT)];
-            // Should its row have been swept meanwhile, the rule makes it.
-            let has_row = places.values().any(|(index, _)| self.state().rows.contains(&ops[*index].0));
-            let one = if has_row { take_one } else { claim_one };
-            self.retried(link, one, &params).await?
-        } else {
-            let params: [Param<'_>; 5] = [
-                (&names, Type::TEXT_ARRAY),
-                (&ids, Type::INT8_ARRAY),
-                (&ttls, Type::INT8_ARRAY),
-                (&blocks, Type::INT8_ARRAY),
-                (&clients, Type::TEXT_ARRAY),
-            ];
-            self.retried(link, claim, &params).await?
-        };
+        if let [_] = &*names
+            && let Some(&(index, _)) = places.values().next()
+        {
+            let (name, op) = ops[index];
+            let has_row = self.state().rows.contains(name);
+            return Ok(self.one(link, name, op, has_row).await?.map(|outcome| (index, outcome)).into_iter().collect());
+        }
+        let params: [Param<'_>; 5] = [
+            (&names, Type::TEXT_ARRAY),
+            (&ids, Type::INT8_ARRAY),
+            (&ttls, Type::INT8_ARRAY),
+            (&blocks, Type::INT8_ARRAY),
+            (&clients, Type::TEXT_ARRAY),
+        ];
+        let rows = self.retried(link, &self.statements.claim, &params).await?;
         let mut answered = HashMap::new();
         for row in rows {
             if let Some((index, ttl)) = places.get(&cell(&row, 0)?) {
@@ -114,15 +159,15 @@ impl Desk {
         if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let Statements { release, release_one, .. } = &self.statements;
-        let rows = if let ([name], [id], [number]) = (&*names, &*ids, &*numbers) {
-            let params: [Param<'_>; 3] = [(name, Type::TEXT), (id, Type::INT8), (number, Type::INT8)];
-            self.retried(link, release_one, &params).await?
-        } else {
-            let params: [Param<'_>; 3] =
-                [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&numbers, Type::INT8_ARRAY)];
-            self.retried(link, release, &params).await?
-        };
+        if let [_] = &*names
+            && let Some(&index) = places.values().next()
+        {
+            let (name, op) = ops[index];
+            return Ok(self.one(link, name, op, true).await?.map(|outcome| (index, outcome)).into_iter().collect());
+        }
+        let params: [Param<'_>; 3] =
+            [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&numbers, Type::INT8_ARRAY)];
+        let rows = self.retried(link, &self.statements.release, &params).await?;
         let mut answered = HashMap::new();
         for row in rows {
             if let Some(index) = places.get(&cell(&row, 0)?) {

@@ -1,12 +1,17 @@
 //! The statements, for one schema.
 
-/// The server's time in microseconds. Not `now()`, which stands still within a transaction. The operator is named in full: of numbers of
-/// these two types PostgreSQL has none of its own, and would take one that somebody put into `public`.
-pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
+/// The server's time in microseconds. Not `now()`, which stands still within a transaction; and not `extract`, whose decimal numbers take
+/// longer. Both factors have one type: for two types PostgreSQL would take an operator that somebody put into `public`.
+pub(super) const NOW: &str = "(pg_catalog.date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint";
 
 /// What a statement that may have to wait for another's insertion begins with: not longer than a second, for this transaction only. A
 /// pooler would give a setting of the session to others.
 const LIMITED: &str = "set_config('lock_timeout', '1000', true)";
+
+/// Which of a queue's clients are there: they have a lock that cannot be had. It is tried for and given back at once, since another one
+/// who looks for the same client would take whoever tries for the client.
+const HEARD: &str = "ARRAY(SELECT key FROM pg_catalog.unnest(inboxes) AS key
+                     WHERE CASE WHEN pg_try_advisory_lock(key) THEN NOT pg_advisory_unlock(key) ELSE true END)";
 
 /// How long a name is remembered after its last grant, in microseconds: far longer than any statement whose answer a client takes.
 const SWEPT_AFTER: u64 = 3_600_000_000;
@@ -22,6 +27,9 @@ pub(super) struct Statements {
     pub(super) take_one: String,
     pub(super) claim_one: String,
     pub(super) release_one: String,
+    /// Take and free one name on a connection that is known to be direct.
+    pub(super) take_direct: String,
+    pub(super) release_direct: String,
     /// Makes the rows of names that have none; as if they had just been used, so that they are not swept at once.
     pub(super) make: String,
     /// Locks rows, in the order of their names, then reads the clock and who hears.
@@ -41,15 +49,26 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) fn of(schema: &str) -> Self {
-        let taken = format!(
-            "UPDATE {schema}.names n SET (id, number, ttl, token, block_end, granted, expires, client, last) =
-               (SELECT $2::bigint, t.next, $3::bigint, t.next, t.next + $4::bigint - 1, t.now, t.now + $3, $5::text, t.next + $4 - 1
-                FROM (SELECT u.now, greatest(u.now, n.last + 1) AS next FROM (SELECT {NOW} AS now) u) t)
-             WHERE n.name = (SELECT name FROM {schema}.names WHERE name = $1 AND queue IS NULL AND (id IS NULL OR expires <= {NOW})
-                             FOR UPDATE SKIP LOCKED)
-               AND n.queue IS NULL AND (n.id IS NULL OR n.expires <= {NOW})
-             RETURNING n.id, n.number, n.token, n.block_end, n.granted"
-        );
+        let taken = |row: &str| {
+            format!(
+                "UPDATE {schema}.names n SET (id, number, ttl, token, block_end, granted, expires, client, last) =
+                   (SELECT $2::bigint, t.next, $3::bigint, t.next, t.next + $4::bigint - 1, t.now, t.now + $3, $5::text, t.next + $4 - 1
+                    FROM (SELECT u.now, greatest(u.now, n.last + 1) AS next FROM (SELECT {NOW} AS now) u) t)
+                 WHERE n.name = {row} AND n.queue IS NULL AND (n.id IS NULL OR n.expires <= {NOW})
+                 RETURNING n.token, n.granted"
+            )
+        };
+        let freed = |row: &str| {
+            format!(
+                "UPDATE {schema}.names n SET id = NULL, client = NULL, expires = NULL
+                 WHERE n.name = {row} AND n.id = $2 AND n.queue IS NULL AND ($3::bigint IS NULL OR n.number = $3) AND n.expires > {NOW}
+                 RETURNING 1"
+            )
+        };
+        let unlocked_if = |condition: &str| {
+            format!("(SELECT name FROM {schema}.names WHERE name = $1 AND {condition} FOR UPDATE SKIP LOCKED)")
+        };
+        let take_one = taken(&unlocked_if(&format!("queue IS NULL AND (id IS NULL OR expires <= {NOW})")));
         Self {
             // A free name, new or not: taken by this one statement. Names are locked in their order, here and everywhere, so that no two
             // clients wait for each other, and what somebody else has locked is passed over. The clock is read once a row is locked.
@@ -100,9 +119,9 @@ impl Statements {
                  RETURNING n.id, n.number, n.ttl, n.token, n.block_end, n.granted"
             ),
             // The same for one name alone, which the server does sooner; and sooner still if its row is known to be there.
-            take_one: taken.clone(),
+            take_one: take_one.clone(),
             claim_one: format!(
-                "WITH taken AS ({taken}),
+                "WITH taken AS ({take_one}),
                  made AS (
                    INSERT INTO {schema}.names AS n (name, id, number, ttl, token, block_end, granted, expires, client, last)
                    SELECT $1, $2, t.next, $3, t.next, t.next + $4 - 1, t.now, t.now + $3, $5, t.next + $4 - 1
@@ -110,15 +129,16 @@ impl Statements {
                          FROM (SELECT {NOW} AS now) u) t
                    WHERE NOT EXISTS (SELECT FROM {schema}.names there WHERE there.name = $1)
                    ON CONFLICT DO NOTHING
-                   RETURNING n.id, n.number, n.token, n.block_end, n.granted)
+                   RETURNING n.token, n.granted)
                  SELECT * FROM taken UNION ALL SELECT * FROM made"
             ),
-            release_one: format!(
-                "UPDATE {schema}.names n SET id = NULL, client = NULL, expires = NULL
-                 WHERE n.name = (SELECT name FROM {schema}.names WHERE name = $1 AND queue IS NULL FOR UPDATE SKIP LOCKED)
-                   AND n.id = $2 AND n.queue IS NULL AND ($3::bigint IS NULL OR n.number = $3) AND n.expires > {NOW}
-                 RETURNING $2::bigint"
-            ),
+            release_one: freed(&unlocked_if("queue IS NULL")),
+            // Where the connection's own limit sees to it that a locked row is not waited for, it need not be locked first. If somebody changed
+            // the row meanwhile, the server reads it and the clock again. If he only had it locked, the clock was read before: the claim
+            // is then counted from a moment after it was asked for all the same, which is all that its client relies on, and what an earlier
+            // moment leaves unexpired is not taken.
+            take_direct: taken("$1"),
+            release_direct: freed("$1"),
             // Whoever locks a row that is made here reads the clock after that.
             make: format!(
                 "INSERT INTO {schema}.names (name, last)
@@ -132,14 +152,14 @@ impl Statements {
                 "WITH locked AS MATERIALIZED (
                    SELECT {ROW} FROM {schema}.names WHERE name = ANY($1) ORDER BY name FOR UPDATE)
                  SELECT {ROW}, {NOW} AS now,
-                   ARRAY(SELECT key FROM pg_catalog.unnest(inboxes) AS key WHERE NOT pg_try_advisory_xact_lock(key)) AS heard
+                   {HEARD} AS heard
                  FROM locked"
             ),
             lock_free: format!(
                 "WITH locked AS MATERIALIZED (
                    SELECT {ROW} FROM {schema}.names WHERE name = ANY($1) ORDER BY name FOR UPDATE SKIP LOCKED)
                  SELECT {ROW}, {NOW} AS now, k.there,
-                   ARRAY(SELECT key FROM pg_catalog.unnest(inboxes) AS key WHERE NOT pg_try_advisory_xact_lock(key)) AS heard
+                   {HEARD} AS heard
                  FROM (SELECT name AS there FROM {schema}.names WHERE name = ANY($1)) k LEFT JOIN locked ON name = k.there"
             ),
             write: format!(

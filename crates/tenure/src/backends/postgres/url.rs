@@ -8,6 +8,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
@@ -22,12 +23,25 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long what was sent may go unacknowledged before the connection counts as dead.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
+/// The most connections of a client to one host: twice as many as it ever works with. One that was given up because it does not answer
+/// stays, here and in the server, until it has answered.
+const CONNECTIONS_MAX: usize = 24;
+
 /// Where to connect, and how.
 #[derive(Clone)]
 pub(super) struct Target {
     /// One for each host, in order.
     pub(super) hosts: Vec<Config>,
+    /// How many connections to each there may be.
+    pub(super) rooms: Vec<Arc<Semaphore>>,
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl Target {
+    fn of(hosts: Vec<Config>, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+        let rooms = hosts.iter().map(|_| Arc::new(Semaphore::new(CONNECTIONS_MAX))).collect();
+        Self { hosts, rooms, tls }
+    }
 }
 
 /// A parsed URL.
@@ -118,11 +132,11 @@ impl Settings {
                     return Err(invalid("names a schema or another listen= within listen=".to_owned()));
                 }
                 let tls = if own.tls_mode.is_some() { own.tls().map_err(&invalid)? } else { tls.clone() };
-                Some(Target { hosts: each_host(&inheriting(configured(&own)?, &config), tls.is_some()), tls })
+                Some(Target::of(each_host(&inheriting(configured(&own)?, &config), tls.is_some()), tls))
             }
         };
         Ok(Self {
-            target: Target { hosts: each_host(&config, tls.is_some()), tls },
+            target: Target::of(each_host(&config, tls.is_some()), tls),
             listen,
             schema: format!("\"{}\"", schema.replace('"', "\"\"")),
             shown: shown.clone(),

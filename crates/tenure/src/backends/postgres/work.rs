@@ -2,18 +2,42 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::desk::{Desk, odd};
+use super::error::unavailable;
 use super::lanes::{BATCH_MAX, Kind, Lane, Task};
 use super::link::Link;
 use super::rule::Wait;
 use super::sheet::{Sheet, still_locked};
-use crate::error::{Certainty, ErrorKind, Result};
+use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::{Op, Outcome, Standing};
 use crate::name::Name;
 
 /// How many names are remembered as contended.
 const CONTENDED_MAX: usize = 4096;
+
+/// How long a renewal that is asked for again may take to connect, and then to be answered: what is asked for after it waits behind it, and
+/// whoever is asked by then may answer.
+const FRESH_MAX: Duration = Duration::from_secs(3);
+
+/// What is done for a lane, if that is not too late there.
+///
+/// # Cancel safety
+///
+/// As that of the work; of renewals that is: at worst claims live longer.
+async fn within<T>(lane: Lane, work: impl Future<Output = T>) -> Option<T> {
+    match lane {
+        Lane::Fresh => timeout(FRESH_MAX, work).await.ok(),
+        _ => Some(work.await),
+    }
+}
+
+fn not_connected() -> Error {
+    unavailable(&format!("no answer from PostgreSQL within {FRESH_MAX:?} of connecting"))
+}
 
 impl Desk {
     /// Works until nothing of its lane is pending.
@@ -36,15 +60,18 @@ impl Desk {
             let alone = tasks.first().and_then(Task::only_name).filter(|_| lane == Lane::Alone).cloned();
             let open = match link.take().filter(|link| !link.is_closed()) {
                 Some(open) => Ok(open),
-                None => self.open_link().await,
+                None => within(lane, self.open_link()).await.unwrap_or_else(|| Err(not_connected())),
             };
             match open {
                 Ok(open) => {
                     // Whoever gave up while it was opened may have released it since.
                     tasks.retain(|task| !task.is_left());
-                    let left = self.answer(lane, &open, tasks).await;
+                    let left = within(lane, self.answer(lane, &open, tasks)).await;
+                    if left.is_none() {
+                        open.give_up();
+                    }
                     link = Some(open);
-                    if let Some(left) = left {
+                    if let Some(left) = left.flatten() {
                         self.leave_alone(left, &mut link);
                     }
                 }
@@ -105,7 +132,8 @@ impl Desk {
         sheet.reply();
         let left = sheet.left();
         let names: HashSet<&Name> = left.iter().map(|index| &sheet.op(*index).0).collect();
-        if names.len() > 1 {
+        // Of one name those who may wait for its row know at once; unless all of them do.
+        if names.len() > 1 || self.state().is_alone_full() {
             for some in left.chunks(BATCH_MAX) {
                 Box::pin(self.by_rule(link, &mut sheet, some, Wait::Not)).await;
                 sheet.reply();
