@@ -5,6 +5,7 @@ mod common;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Gated, Reply, TTL, World, now, settle, still_pending};
@@ -117,6 +118,26 @@ async fn a_grant_heard_too_late_is_not_reported_but_made_anew() {
 }
 
 #[tokio::test]
+async fn a_store_whose_grants_always_come_too_late_is_not_asked_for_ever() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    world.clock.advance(TTL * 2);
+    gate.outdate();
+    let lock = tenure.lock("x").ttl(TTL);
+    let refused = now("an answer", lock.try_acquire()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains("longer than the ttl"), "{refused}");
+    gate.calls.store(0, Ordering::Relaxed);
+    let error = world.drive("acquire_within", lock.acquire_within(Duration::from_secs(20))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let calls = gate.calls.load(Ordering::Relaxed);
+    // With pauses that grow to a second, a claim and its release each time.
+    assert!((20..150).contains(&calls), "{calls}");
+    world.pass(Duration::from_secs(1)).await;
+    assert!(world.client("b").inspect("x").await.unwrap().is_free());
+}
+
+#[tokio::test]
 async fn a_store_out_of_reach_is_not_a_busy_lock() {
     let world = World::new();
     let (tenure, gate) = world.gated("a");
@@ -213,7 +234,7 @@ async fn bad_options_are_refused_before_anything_is_sent() {
         assert!(error.to_string().contains(expected), "{error}");
     }
     settle().await;
-    assert_eq!(gate.calls.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(gate.calls.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

@@ -67,6 +67,8 @@ pub(crate) struct Pending {
     tries: u32,
     /// Whether the grant was waited for in the queue.
     waited: bool,
+    /// Whether a grant was heard of too late before.
+    was_late: bool,
     last_place: Option<Place>,
     /// Tells attempts with the same id apart; zero where ids are random.
     attempt: u64,
@@ -100,6 +102,7 @@ impl Pending {
             started: OnceLock::new(),
             tries: 0,
             waited: false,
+            was_late: false,
             last_place: None,
             attempt,
             holder_until: None,
@@ -242,7 +245,7 @@ impl Pending {
         let mut changed = pin!(claim.changed());
         changed.as_mut().enable();
         match claim.phase() {
-            Phase::Granted(grant) => self.accept(grant).await,
+            Phase::Granted(grant) => self.accept(grant, wait).await,
             Phase::Waiting(place) => {
                 self.started();
                 self.waited = true;
@@ -264,7 +267,7 @@ impl Pending {
     }
 
     /// Takes a grant that was heard of, unless it was heard too late to be trusted.
-    async fn accept(&mut self, grant: Grant) -> Result<Option<Won>> {
+    async fn accept(&mut self, grant: Grant, wait: Wait) -> Result<Option<Won>> {
         let claim = self.claim.clone();
         if !claim.plan.renewed && self.waited {
             // Nobody will renew it, so it starts with its full ttl.
@@ -278,8 +281,7 @@ impl Pending {
             {
                 self.waited = false;
             } else {
-                self.make_anew();
-                return Ok(None);
+                return self.heard_too_late(wait).await.map(|()| None);
             }
         }
         if let Some(replicas) = self.plan.replicas {
@@ -287,8 +289,7 @@ impl Pending {
         }
         let now = self.core.clock.now();
         if now >= lease::lost_at(claim.deadline()) {
-            self.make_anew();
-            return Ok(None);
+            return self.heard_too_late(wait).await.map(|()| None);
         }
         if !claim.plan.renewed {
             self.core.registry.schedule(claim.id, crate::clock::NEVER);
@@ -296,6 +297,18 @@ impl Pending {
         self.stage = Stage::Over;
         self.core.take(&claim);
         Ok(Some(Won { claim, grant, at: now }))
+    }
+
+    /// A grant that was heard of too late is asked for anew: once at once, as this process may have stood still; and then as after any other
+    /// failure, for it may be the store that always takes too long.
+    async fn heard_too_late(&mut self, wait: Wait) -> Result<()> {
+        self.make_anew();
+        if !std::mem::replace(&mut self.was_late, true) {
+            return Ok(());
+        }
+        let late = format!("was granted, but the answer took longer than the ttl of {:?} leaves", self.plan.ttl);
+        let late = Error::new(ErrorKind::Unavailable, late).with_certainty(Certainty::Unknown);
+        self.try_again(wait, late).await
     }
 
     /// A grant that too few replicas have is given back.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tenure::backend::*;
+use tenure::clock::Moment;
 use tenure::machine::NameView;
 use tenure::{Certainty, Checkup, ClaimId, Error, ErrorKind, Name, Owner, Token};
 use tokio::sync::Notify;
@@ -33,6 +34,7 @@ pub(crate) struct Gated {
     open: Arc<Notify>,
     deaf: Arc<AtomicBool>,
     queue: bool,
+    outdated: AtomicBool,
     pub(crate) calls: AtomicUsize,
 }
 
@@ -44,6 +46,7 @@ impl Gated {
             open: Arc::default(),
             deaf: Arc::default(),
             queue: true,
+            outdated: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
         }
     }
@@ -56,6 +59,11 @@ impl Gated {
     /// From now on no news of the store arrives.
     pub(crate) fn deafen(&self) {
         self.deaf.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on claims count from the beginning of time, as in a store that cannot tell a later moment.
+    pub(crate) fn outdate(&self) {
+        self.outdated.store(true, Ordering::Relaxed);
     }
 
     /// A store that keeps no queue.
@@ -131,7 +139,11 @@ impl Backend for Gated {
         }));
     }
     fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
-        self.gate(|| self.inner.claim(name, request))
+        let call = self.gate(|| self.inner.claim(name, request));
+        if !self.outdated.load(Ordering::Relaxed) {
+            return call;
+        }
+        Box::pin(async move { Ok(Answer { counted_from: Moment(0), ..call.await? }) })
     }
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         self.gate(|| self.inner.renew(batch, fresh))
