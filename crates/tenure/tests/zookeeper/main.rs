@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
 
 mod access;
+mod doubt;
 mod ensemble;
 mod layout;
 mod limits;

@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use zookeeper_client::{CreateMode, Error as Refused};
 
 use super::desk::Desk;
-use super::error::{of_request, restless};
+use super::error::{of_request, restless, unsure};
 use super::look::{Fresh, Judged};
 use super::mind;
 use super::moving::stem;
@@ -17,7 +17,7 @@ use super::record::{Known, Record};
 use super::session::{Answered, Kind, Session};
 use super::table::{Entry, Placed};
 use crate::backend::{Answer, Claimed};
-use crate::error::Result;
+use crate::error::{Certainty, Result};
 use crate::machine::{ClaimRequest, Queue, Refusal, Standing};
 use crate::name::Name;
 
@@ -59,7 +59,7 @@ pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) ->
             // What another attempt with this id has stays.
             desk.table.remove(id, None);
         }
-        Err(error) if error.certainty() == crate::error::Certainty::NotApplied && !asked_before => {
+        Err(error) if error.certainty() == Certainty::NotApplied && !asked_before => {
             desk.table.remove(id, None);
         }
         Err(_) => {}
@@ -113,6 +113,11 @@ impl Desk {
 impl Asking {
     async fn run(&self, entry: Entry, asked_before: bool) -> Result<Claimed> {
         let mut in_doubt = asked_before;
+        if self.session.doubt().is_some() && self.session.has_lost(self.session.timeout / 2) {
+            // It would be granted with hardly anything left of it, or nothing, and be asked for again at once.
+            let certainty = if asked_before { Certainty::Unknown } else { Certainty::NotApplied };
+            return Err(unsure().with_certainty(certainty));
+        }
         if let Some(placed) = entry.placed.clone() {
             if let Some(claimed) = self.repeat(&entry, &placed).await.map_err(of_request)? {
                 return Ok(claimed);

@@ -70,6 +70,15 @@ async fn recheck(desk: Weak<Desk>, session: Weak<Session>) {
             let Some(connection) = session.doubt().filter(|_| !session.has_ended()) else { return };
             let verdict = if session.trust().is_spoilt() { Verdict::Lost } else { desk.question(&session).await };
             match verdict {
+                // Nobody relies on anything in a session of which nothing has counted for so long, and a new one has a timeout
+                // that is known; a server that never says would keep all from their locks for ever.
+                Verdict::Unknown if session.has_lost(session.timeout) => {
+                    tracing::warn!(
+                        ?session,
+                        "whether a ZooKeeper session has its timeout still is not told: it is given up"
+                    );
+                    return desk.give_up(&session);
+                }
                 Verdict::Lost => {
                     tracing::warn!(
                         ?session,

@@ -193,6 +193,11 @@ impl Session {
         self.trust().doubt()
     }
 
+    /// Whether this part of its timeout has passed since the moment that its claims count from.
+    pub(super) fn has_lost(&self, part: Duration) -> bool {
+        self.counted() + part <= self.clock.now()
+    }
+
     /// All servers keep to the session's timeout, and have this tick: settled, if this connection is the latest.
     pub(super) fn settle(&self, connection: u64, tick: Duration) -> bool {
         self.pulse().lengthen_tick(tick);
