@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tenure::ErrorKind;
-use tenure_testkit::servers::{Proxy, Zookeeper};
+use tenure::backend::{ClaimRequest, Renewed};
+use tenure_testkit::servers::{Proxy, Zookeeper, shared};
 
-use crate::support::{connect, soon, until};
+use crate::support::{Ear, LONG, behind_a_proxy, connect, name, request, soon, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_never_says_what_it_allows_does_not_keep_a_client_from_its_locks() {
@@ -31,4 +32,25 @@ async fn a_server_that_never_says_what_it_allows_does_not_keep_a_client_from_its
     let deadline = again.deadline();
     until("it is renewed", async || again.deadline() > deadline).await;
     soon("a release", again.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_reconnect_together_ask_together() {
+    const SESSIONS: usize = 16;
+    let (proxy, url) = behind_a_proxy(shared::zookeeper(), 0, "/together").await;
+    let client = Ear::at(&url).await;
+    let mut wishes: Vec<ClaimRequest> = Vec::new();
+    for turn in 0..SESSIONS {
+        let ttl = LONG + Duration::from_millis(u64::try_from(turn).unwrap());
+        wishes.push(request(ttl));
+        client.stands(&name(&format!("x{turn}")), &wishes[turn]).await;
+    }
+    let before = proxy.connections();
+    proxy.cut();
+    for (turn, wish) in wishes.iter().enumerate() {
+        assert!(matches!(client.renew(&name(&format!("x{turn}")), wish).await, Renewed::Stands(_)));
+    }
+    // One for each session, and a few questions for all.
+    let made = proxy.connections() - before;
+    assert!(made <= 2 * SESSIONS, "{made} connections");
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use super::doubt::Doubted;
 use super::error::unavailable;
 use super::keeper;
 use super::limits::{Heard, Host, Limits, Told};
@@ -65,6 +66,7 @@ pub(super) struct Desk {
     told: Mutex<Told>,
     /// When servers were last asked and at least one answered. Held while they are.
     pub(super) asked_at: tokio::sync::Mutex<Option<Moment>>,
+    pub(super) doubted: Arc<Doubted>,
     slots: Mutex<HashMap<Duration, Slot>>,
     ended: Mutex<VecDeque<i64>>,
     known: Mutex<HashMap<String, Arc<Known>>>,
@@ -97,6 +99,7 @@ impl Desk {
             listener: OnceLock::new(),
             told: Mutex::new(told),
             asked_at: tokio::sync::Mutex::default(),
+            doubted: Arc::default(),
             slots: Mutex::default(),
             ended: Mutex::default(),
             known: Mutex::default(),
@@ -138,7 +141,7 @@ impl Desk {
     }
 
     /// The servers whose limits are known.
-    fn heard_hosts(&self) -> Vec<Host> {
+    pub(super) fn heard_hosts(&self) -> Vec<Host> {
         unpoisoned(&self.told).heard_of(&self.settings.hosts)
     }
 
@@ -290,10 +293,14 @@ impl Desk {
         }
     }
 
+    /// The shortest timeout that a session has.
+    pub(super) fn shortest(&self) -> Duration {
+        unpoisoned(&self.slots).keys().min().copied().unwrap_or(TTL_USUAL)
+    }
+
     /// How often sessions are to be heard of: a batch of renewals counts from the one that was heard of least recently.
     pub(super) fn pace(&self) -> Duration {
-        let shortest = unpoisoned(&self.slots).keys().min().copied().unwrap_or(TTL_USUAL);
-        shortest / 10
+        self.shortest() / 10
     }
 
     /// A session has ended, and all its nodes with it.

@@ -21,6 +21,7 @@ mod append;
 mod check;
 mod desk;
 mod doctor;
+mod doubt;
 mod error;
 mod keeper;
 mod limits;
