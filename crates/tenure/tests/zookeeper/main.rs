@@ -8,6 +8,7 @@ mod ensemble;
 mod layout;
 mod limits;
 mod lost;
+mod network;
 mod sessions;
 mod support;
 mod within;
