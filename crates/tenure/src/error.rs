@@ -171,7 +171,7 @@ impl Error {
     }
 
     /// The same again, for each of those who shared a request.
-    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite"))]
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "sqlite", feature = "zookeeper"))]
     pub(crate) fn again(&self) -> Self {
         let mut again = Self::new(self.0.kind, self.0.message.clone()).with_certainty(self.0.certainty);
         again.0.store.clone_from(&self.0.store);

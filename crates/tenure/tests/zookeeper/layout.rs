@@ -130,3 +130,60 @@ async fn a_node_that_is_not_what_its_name_says_is_waited_for() {
     let granted = |event: &Event| matches!(event, Event::Granted { id, .. } if *id == wish.id);
     until("its turn comes", async || client.heard(granted)).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_are_nobodys_claim_and_stay() {
+    let servers = shared::zookeeper();
+    let (client, raw) = (Ear::at(&servers.url_below("/data")).await, raw(servers).await);
+    let stays = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let mut data = Vec::new();
+    raw.create("/data/x", b"", &stays).await.unwrap();
+    for node in [
+        "_c_0b7e6bd4-6f3c-4f0e-9d4f-0123456789ab-lock-0000000000",
+        "first-0000000000",
+        "second-0000000001",
+        "backup-1700000000",
+    ] {
+        raw.create(&format!("/data/x/{node}"), b"of somebody", &stays).await.unwrap();
+        data.push(node.to_owned());
+    }
+    let name = name("x");
+    assert!(client.backend.inspect(&name).await.unwrap().is_free());
+    assert_eq!(client.backend.break_holders(&name, None, "me".into(), "".into()).await.unwrap(), 0);
+    let tries = tenure::backend::ClaimRequest { queue: false, ..request(LONG) };
+    let first = client.stands(&name, &tries).await;
+    assert!(first.state.is_ok());
+    // Between those that hold and those that wait, by a name that tells nothing and by one as claims have.
+    for prefix in ["note-", "_c_1b7e6bd4-6f3c-4f0e-9d4f-0123456789ab-lock-"] {
+        let options = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
+        let (_, number) = raw.create(&format!("/data/x/{prefix}"), b"", &options).await.unwrap();
+        data.push(format!("{prefix}{number}"));
+    }
+    for shape in [Shape::Exclusive, Shape::Shared] {
+        let waits = tenure::backend::ClaimRequest { shape, ..request(LONG) };
+        assert!(client.stands(&name, &waits).await.state.is_err());
+        let view = client.backend.inspect(&name).await.unwrap();
+        assert_eq!((view.holders.len(), view.waiters.len()), (1, 1), "{view:?}");
+        assert_eq!(client.backend.break_holders(&name, None, "me".into(), "".into()).await.unwrap(), 1);
+        let granted = |event: &Event| matches!(event, Event::Granted { id, .. } if *id == waits.id);
+        until("its turn comes", async || client.heard(granted)).await;
+    }
+    let nodes = claims(&raw, "/data/x").await;
+    assert!(data.iter().all(|node| nodes.contains(node)), "{nodes:?}");
+    assert_eq!(nodes.len(), data.len() + 1, "{nodes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_outlives_its_session_is_one_all_the_same() {
+    let servers = shared::zookeeper();
+    let (tenure, raw) = (connect(&servers.url_below("/outlives")).await, raw(servers).await);
+    raw.create("/outlives/x", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    // As kazoo makes them with `ephemeral=False`.
+    let options = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
+    raw.create("/outlives/x/0123456789abcdef0123456789abcdef__lock__", b"", &options).await.unwrap();
+    assert!(tenure.lock("x").ttl(LONG).try_acquire().await.unwrap().is_none());
+    let wait = waiting(&tenure, "x", LONG);
+    until_waiting(&tenure, "x", 1).await;
+    assert_eq!(tenure.break_holders("x", None, "").await.unwrap(), 1);
+    soon("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+}

@@ -3,10 +3,12 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
 
 mod access;
+mod doubt;
 mod ensemble;
 mod layout;
 mod limits;
 mod lost;
+mod network;
 mod sessions;
 mod support;
 mod within;

@@ -235,3 +235,23 @@ async fn ttls_that_are_used_no_more_make_room_for_others() {
     let refused = claim(taken).await.unwrap_err();
     assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("32 different ttls"), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_need_a_session_that_cannot_be_had_are_told_together() {
+    let (proxy, url) = behind_a_proxy(shared::zookeeper(), 1, "/away").await;
+    let client = Ear::at(&url).await;
+    let (name, ttl) = (name("x"), Duration::from_secs(4));
+    proxy.refuse(true).await;
+    proxy.cut();
+    let asked: Vec<_> = (0..8).map(|_| tokio::spawn(client.backend.claim(&name, request(ttl)))).collect();
+    let answers = async {
+        for answer in asked {
+            let refused = answer.await.unwrap().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        }
+    };
+    // Each by itself would try for eight seconds, after all before it.
+    soon("an answer to all", answers).await;
+    proxy.refuse(false).await;
+    assert!(client.stands(&name, &request(ttl)).await.state.is_ok());
+}

@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 use zookeeper_client::{CreateMode, Error as Refused};
 
 use super::desk::Desk;
-use super::error::{of_request, restless};
+use super::error::{of_request, restless, unsure};
 use super::look::{Fresh, Judged};
 use super::mind;
 use super::moving::stem;
@@ -17,7 +17,7 @@ use super::record::{Known, Record};
 use super::session::{Answered, Kind, Session};
 use super::table::{Entry, Placed};
 use crate::backend::{Answer, Claimed};
-use crate::error::Result;
+use crate::error::{Certainty, Result};
 use crate::machine::{ClaimRequest, Queue, Refusal, Standing};
 use crate::name::Name;
 
@@ -59,7 +59,7 @@ pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) ->
             // What another attempt with this id has stays.
             desk.table.remove(id, None);
         }
-        Err(error) if error.certainty() == crate::error::Certainty::NotApplied && !asked_before => {
+        Err(error) if error.certainty() == Certainty::NotApplied && !asked_before => {
             desk.table.remove(id, None);
         }
         Err(_) => {}
@@ -113,6 +113,11 @@ impl Desk {
 impl Asking {
     async fn run(&self, entry: Entry, asked_before: bool) -> Result<Claimed> {
         let mut in_doubt = asked_before;
+        if self.session.doubt().is_some() && self.session.has_lost(self.session.timeout / 2) {
+            // It would be granted with hardly anything left of it, or nothing, and be asked for again at once.
+            let certainty = if asked_before { Certainty::Unknown } else { Certainty::NotApplied };
+            return Err(unsure().with_certainty(certainty));
+        }
         if let Some(placed) = entry.placed.clone() {
             if let Some(claimed) = self.repeat(&entry, &placed).await.map_err(of_request)? {
                 return Ok(claimed);
@@ -139,28 +144,31 @@ impl Asking {
         let may_be_there = in_doubt || attempt != 0;
         if may_be_there || !queue || reenter.is_some() {
             let nodes = desk.nodes(session, name, Fresh::Yes).await?;
-            if may_be_there && nodes.iter().any(|node| node.id == Some(id)) {
-                return self.adopt(&nodes).await;
+            let found = if may_be_there { self.own_among(&nodes).await? } else { Vec::new() };
+            if !found.is_empty() {
+                return self.adopt(found, &nodes).await;
             }
             match desk.judge(session, name, &nodes, &self.request, true).await? {
                 Judged::Refused(refusal) => return Ok(Some(Claimed::Refused(refusal))),
-                Judged::Waits(place) if !queue => return Ok(Some(Claimed::Busy(place))),
+                Judged::Waits(place, _) if !queue => return Ok(Some(Claimed::Busy(place))),
                 Judged::Changed => return Ok(None),
                 Judged::Within(outer, token) => {
                     let record = Record::of(&self.request, self.request.ttl);
                     let nested = desk.nest(session, name, (&outer, token), None, record).await?;
                     return Ok(nested.map(|placed| self.holds(placed)));
                 }
-                Judged::Holds | Judged::Waits(_) => {}
+                Judged::Holds | Judged::Waits(..) => {}
             }
         }
         match self.create().await {
-            Ok((placed, nodes)) if self.is_second(&placed, &nodes) => {
-                self.take_back(&placed).await?;
-                desk.table.change(id, |entry| entry.ending = false);
-                Ok(None)
+            Ok((placed, nodes)) => {
+                if self.is_second(&placed, &nodes).await? {
+                    self.take_back(&placed).await?;
+                    desk.table.change(id, |entry| entry.ending = false);
+                    return Ok(None);
+                }
+                self.settle(placed, &nodes).await
             }
-            Ok((placed, nodes)) => self.settle(placed, &nodes).await,
             Err(Refused::NoNode) => session.make_container(&desk.paths.of(name)).await.map(|()| None),
             Err(error) => Err(error),
         }
@@ -169,9 +177,21 @@ impl Asking {
     /// Whether another client made a node for this very claim in the same moment, and was first. The other one sees no
     /// earlier one, so that one node stays and both have it in turn. Only where ids come again: elsewhere the other can
     /// but be what is left of a request of one's own.
-    fn is_second(&self, placed: &Placed, nodes: &[Node]) -> bool {
-        let earlier = nodes.iter().take_while(|node| node.name != placed.node);
-        self.request.attempt != 0 && earlier.into_iter().any(|node| node.id == Some(self.request.id))
+    async fn is_second(&self, placed: &Placed, nodes: &[Node]) -> Answered<bool> {
+        if self.request.attempt == 0 {
+            return Ok(false);
+        }
+        let earlier = nodes.iter().position(|node| node.name == placed.node).unwrap_or(nodes.len());
+        Ok(!self.own_among(&nodes[..earlier]).await?.is_empty())
+    }
+
+    /// The nodes of this very claim among these, looked into.
+    async fn own_among(&self, nodes: &[Node]) -> Answered<Vec<(Node, Arc<Known>)>> {
+        let id = self.request.id;
+        let called: Vec<Node> = nodes.iter().filter(|node| node.id == Some(id)).cloned().collect();
+        let mut found = self.desk.look_into_all(&self.session, &self.name, &called).await?;
+        found.retain(|(_, known)| known.is_of(id));
+        Ok(found)
     }
 
     /// Makes a node at the end, and lists the name; one after the other, and both are sent at once.
@@ -226,8 +246,8 @@ impl Asking {
                 let nested = self.desk.nest(&self.session, &self.name, (&outer, token), own, record).await?;
                 Ok(nested.map(|placed| self.holds(placed)))
             }
-            Judged::Waits(place) if self.request.queue => Ok(Some(self.stands(&placed, Err(place)))),
-            Judged::Waits(place) => self.take_back(&placed).await.map(|()| Some(Claimed::Busy(place))),
+            Judged::Waits(place, _) if self.request.queue => Ok(Some(self.stands(&placed, Err(place)))),
+            Judged::Waits(place, _) => self.take_back(&placed).await.map(|()| Some(Claimed::Busy(place))),
             Judged::Refused(refusal) => self.take_back(&placed).await.map(|()| Some(Claimed::Refused(refusal))),
             Judged::Changed => Ok(None),
         }
@@ -324,11 +344,8 @@ impl Asking {
     }
 
     /// There are nodes of this claim: of a call before whose answer was lost, of another process, or of a session that is over.
-    async fn adopt(&self, nodes: &[Node]) -> Step {
+    async fn adopt(&self, mut found: Vec<(Node, Arc<Known>)>, nodes: &[Node]) -> Step {
         let (desk, session, name, id) = (&self.desk, &self.session, &self.name, self.request.id);
-        let of_id: Vec<Node> = nodes.iter().filter(|node| node.id == Some(id)).cloned().collect();
-        let mut found = desk.look_into_all(session, name, &of_id).await?;
-        found.retain(|(_, known)| known.is_of(id));
         let own = found.iter().position(|(_, known)| known.session == session.id);
         if let Some(own) = own {
             let (node, known) = found.remove(own);

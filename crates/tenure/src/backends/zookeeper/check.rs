@@ -22,6 +22,7 @@ use super::session::Session;
 use super::table::Entry;
 use crate::backend::{Claimed, RenewRequest, Renewed};
 use crate::clock::SystemClock;
+use crate::error::{Certainty, ErrorKind};
 use crate::machine::{ClaimRequest, Shape, Standing};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
@@ -309,4 +310,23 @@ async fn a_name_is_listed_once_for_all_its_claims() {
     let answers = renewed(&desk, &wishes.iter().collect::<Vec<_>>()).await;
     let holds = |renewed: &Renewed| matches!(renewed, Renewed::Stands(Standing { state: Ok(_), .. }));
     assert_eq!(answers.iter().filter(|renewed| holds(renewed)).count(), 1, "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_made_in_a_session_that_has_been_in_doubt_for_long() {
+    let (ttl, desk) = (Duration::from_secs(2), client("/in-doubt").await);
+    let session = desk.session(ttl).await.unwrap();
+    reconnect(&session).await;
+    let (early, late) = (request(ttl), request(ttl));
+    if !session.has_lost(ttl / 2) {
+        // What counted before still does.
+        let answer = claim(desk.clone(), name(), early.clone()).await.unwrap();
+        assert!(answer.counted_from + ttl > desk.clock.now());
+    }
+    while !session.has_lost(ttl / 2) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let refused = claim(desk.clone(), name(), late.clone()).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.certainty()), (ErrorKind::Unavailable, Certainty::NotApplied), "{refused}");
+    assert!(desk.table.get(late.id).is_none() && found(&desk, late.id).await.is_empty());
 }

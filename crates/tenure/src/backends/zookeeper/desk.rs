@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use super::doubt::Doubted;
 use super::error::unavailable;
 use super::keeper;
 use super::limits::{Heard, Host, Limits, Told};
@@ -16,7 +17,7 @@ use super::table::Table;
 use super::url::Settings;
 use crate::backend::{Event, Listener};
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::error::{Certainty, Error, ErrorKind, Loss, Result};
 
 /// The session that is used for what needs none of a certain timeout.
 const TTL_USUAL: Duration = Duration::from_secs(10);
@@ -27,8 +28,31 @@ const ENDED_MAX: usize = 256;
 /// How many nodes are remembered that were looked into.
 const KNOWN_MAX: usize = 4096;
 
-/// The session of one ttl, made when it is needed.
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+/// The session of one ttl, made when it is needed. Locked while it is made, so that many who need it make one.
+type Slot = Arc<tokio::sync::Mutex<Place>>;
+
+#[derive(Debug, Default)]
+struct Place {
+    session: Option<Arc<Session>>,
+    /// When none could be made, and why.
+    failed: Option<(Moment, Error)>,
+}
+
+impl Place {
+    fn living(&self) -> Option<&Arc<Session>> {
+        self.session.as_ref().filter(|session| !session.has_ended())
+    }
+
+    /// What whoever came at this moment is told; nothing if it has to be tried.
+    fn answer(&self, came: Moment) -> Option<Result<Arc<Session>>> {
+        if let Some(session) = self.living() {
+            return Some(Ok(session.clone()));
+        }
+        // It was tried while this one waited for its turn to try.
+        let (_, error) = self.failed.as_ref().filter(|(at, _)| *at >= came)?;
+        Some(Err(error.again().with_certainty(Certainty::NotApplied)))
+    }
+}
 
 pub(super) struct Desk {
     pub(super) settings: Settings,
@@ -42,6 +66,7 @@ pub(super) struct Desk {
     told: Mutex<Told>,
     /// When servers were last asked and at least one answered. Held while they are.
     pub(super) asked_at: tokio::sync::Mutex<Option<Moment>>,
+    pub(super) doubted: Arc<Doubted>,
     slots: Mutex<HashMap<Duration, Slot>>,
     ended: Mutex<VecDeque<i64>>,
     known: Mutex<HashMap<String, Arc<Known>>>,
@@ -74,6 +99,7 @@ impl Desk {
             listener: OnceLock::new(),
             told: Mutex::new(told),
             asked_at: tokio::sync::Mutex::default(),
+            doubted: Arc::default(),
             slots: Mutex::default(),
             ended: Mutex::default(),
             known: Mutex::default(),
@@ -115,7 +141,7 @@ impl Desk {
     }
 
     /// The servers whose limits are known.
-    fn heard_hosts(&self) -> Vec<Host> {
+    pub(super) fn heard_hosts(&self) -> Vec<Host> {
         unpoisoned(&self.told).heard_of(&self.settings.hosts)
     }
 
@@ -156,25 +182,28 @@ impl Desk {
     /// Cancel safe: a session that is not finished ends by itself.
     pub(super) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let timeout = self.timeout_of(ttl)?;
-        let slot = self.slot(timeout)?;
-        if let Ok(slot) = slot.try_lock()
-            && let Some(session) = slot.as_ref().filter(|session| !session.has_ended())
-        {
-            return Ok(session.clone());
+        let came = self.clock.now();
+        let mut place = self.slot(timeout)?.lock_owned().await;
+        if let Some(answer) = place.answer(came) {
+            return answer;
         }
         // On its own, so that one who gives up does not begin anew each time.
         let desk = self.clone();
         let opened = self.runtime.spawn(async move {
-            let mut slot = slot.lock().await;
-            if let Some(session) = slot.as_ref().filter(|session| !session.has_ended()) {
-                return Ok(session.clone());
-            }
             // It ends with its last user then.
-            *slot = None;
-            let session = Arc::new(desk.open(timeout).await?);
-            *slot = Some(session.clone());
-            keeper::start(&desk, &session);
-            Ok(session)
+            place.session = None;
+            match desk.open(timeout).await {
+                Ok(session) => {
+                    let session = Arc::new(session);
+                    *place = Place { session: Some(session.clone()), failed: None };
+                    keeper::start(&desk, &session);
+                    Ok(session)
+                }
+                Err(error) => {
+                    place.failed = Some((desk.clock.now(), error.again()));
+                    Err(error)
+                }
+            }
         });
         opened.await.unwrap_or_else(|_| Err(unavailable("the runtime the client was opened on has ended")))
     }
@@ -204,7 +233,7 @@ impl Desk {
         if slots.len() >= SESSIONS_MAX {
             slots.retain(|_, slot| {
                 // Not one that is being made.
-                slot.try_lock().map_or(true, |slot| slot.as_ref().is_some_and(|session| !session.has_ended()))
+                slot.try_lock().map_or(true, |place| place.living().is_some())
             });
         }
         if slots.len() >= SESSIONS_MAX {
@@ -223,8 +252,11 @@ impl Desk {
 
     fn is_unused(&self, slot: &Slot) -> bool {
         // Not while it is being made: that is then kept.
-        let Ok(slot) = slot.try_lock() else { return false };
-        slot.as_ref().is_some_and(|session| Arc::strong_count(session) == 1 && self.table.count(session.id) == 0)
+        let Ok(place) = slot.try_lock() else { return false };
+        place
+            .session
+            .as_ref()
+            .is_some_and(|session| Arc::strong_count(session) == 1 && self.table.count(session.id) == 0)
     }
 
     /// Lets go of a session that nobody has used for a while. False if somebody does.
@@ -236,14 +268,14 @@ impl Desk {
             Some(Err(_)) => return false,
             None => None,
         };
-        let own = slot.as_mut().filter(|slot| slot.as_ref().is_some_and(|held| held.id == session.id));
+        let own = slot.as_mut().filter(|place| place.session.as_ref().is_some_and(|held| held.id == session.id));
         // One is the caller's, and one the slot's.
         let users = Arc::strong_count(session).saturating_sub(1 + usize::from(own.is_some()));
         if self.table.count(session.id) > 0 || users > 0 {
             return false;
         }
         if let Some(own) = own {
-            **own = None;
+            own.session = None;
             slots.remove(&session.timeout);
         }
         true
@@ -255,16 +287,20 @@ impl Desk {
         let slots = unpoisoned(&self.slots);
         // Whoever has the lock either looks only, in which case its keeper comes here once more, or makes a new one.
         if let Some(slot) = slots.get(&session.timeout)
-            && let Ok(mut slot) = slot.try_lock()
+            && let Ok(mut place) = slot.try_lock()
         {
-            slot.take_if(|held| held.id == session.id);
+            place.session.take_if(|held| held.id == session.id);
         }
+    }
+
+    /// The shortest timeout that a session has.
+    pub(super) fn shortest(&self) -> Duration {
+        unpoisoned(&self.slots).keys().min().copied().unwrap_or(TTL_USUAL)
     }
 
     /// How often sessions are to be heard of: a batch of renewals counts from the one that was heard of least recently.
     pub(super) fn pace(&self) -> Duration {
-        let shortest = unpoisoned(&self.slots).keys().min().copied().unwrap_or(TTL_USUAL);
-        shortest / 10
+        self.shortest() / 10
     }
 
     /// A session has ended, and all its nodes with it.

@@ -39,6 +39,11 @@ pub(super) fn unavailable(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
 }
 
+/// What a session in doubt is not asked for.
+pub(super) fn unsure() -> Error {
+    unavailable("it is not known yet whether the session's new server keeps it as long")
+}
+
 /// A name that is changed by others as fast as we look.
 pub(super) fn restless() -> Error {
     Error::new(ErrorKind::Unavailable, "others changed the name again and again").with_certainty(Certainty::Unknown)

@@ -10,9 +10,7 @@ use futures_util::future::join_all;
 use zookeeper_client::{Error as Refused, SessionState};
 
 use super::desk::{Desk, pause};
-use super::limits::{Heard, Host};
 use super::names::Node;
-use super::probe::{self, Question, Reply};
 use super::session::{Kind, Session};
 use super::table::Entry;
 use crate::backend::Event;
@@ -21,10 +19,6 @@ use crate::owner::ClaimId;
 
 /// The keeper looks round at least and at most so often.
 const ROUND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// How long servers have to say whether a session keeps its timeout: a part of that, and so long at least and at most.
-const PATIENCE_PART: u32 = 4;
-const PATIENCE_MIN: Duration = Duration::from_millis(200);
-const PATIENCE_MAX: Duration = probe::PATIENCE[0];
 /// A session without claims is let go after so long.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 /// The most nodes that are removed at a time.
@@ -49,8 +43,9 @@ async fn follow(desk: Weak<Desk>, session: Weak<Session>, mut states: zookeeper_
             }
             if state == SessionState::SyncConnected {
                 // Seen now, so that one that breaks soon is not taken for the same as the next.
-                session.doubt();
-                desk.runtime.spawn(recheck(Arc::downgrade(&desk), Arc::downgrade(&session)));
+                if session.doubt().is_some() {
+                    desk.doubt(&session);
+                }
             }
             if state == SessionState::SyncConnected && !is_new {
                 // Connected anew: what happened meanwhile is asked for.
@@ -59,99 +54,6 @@ async fn follow(desk: Weak<Desk>, session: Weak<Session>, mut states: zookeeper_
             is_new = false;
         }
         state = states.changed().await;
-    }
-}
-
-/// Asks servers whether they still allow the timeout of a session that has connected anew, until that is known.
-async fn recheck(desk: Weak<Desk>, session: Weak<Session>) {
-    loop {
-        let round = {
-            let (Some(desk), Some(session)) = (desk.upgrade(), session.upgrade()) else { return };
-            let Some(connection) = session.doubt().filter(|_| !session.has_ended()) else { return };
-            let verdict = if session.trust().is_spoilt() { Verdict::Lost } else { desk.question(&session).await };
-            match verdict {
-                Verdict::Lost => {
-                    tracing::warn!(
-                        ?session,
-                        "a ZooKeeper session may have another timeout since it reconnected: it is given up"
-                    );
-                    desk.give_up(&session);
-                    // What the servers allow now is for those who come next.
-                    desk.ask_limits(PATIENCE_MAX).await;
-                    return;
-                }
-                Verdict::Kept => {
-                    if session.settle(connection, desk.limits().tick) {
-                        // What was answered in doubt did not count: so all are asked for now.
-                        return desk.tell(Event::Resubscribed);
-                    }
-                    continue;
-                }
-                Verdict::Unknown => (session.timeout / 10).clamp(ROUND.0, ROUND.1),
-            }
-        };
-        pause(round).await;
-    }
-}
-
-/// Whether a session has its timeout still.
-enum Verdict {
-    Kept,
-    Lost,
-    /// A server that it may be at does not say.
-    Unknown,
-}
-
-impl Desk {
-    /// Asks all servers that a session may be at for its timeout.
-    async fn question(&self, session: &Session) -> Verdict {
-        let patience = (session.timeout / PATIENCE_PART).clamp(PATIENCE_MIN, PATIENCE_MAX);
-        let question = Question::Timeout(session.timeout);
-        let asked = join_all(session.hosts.iter().map(|host| probe::of(&self.settings, host, question, patience)));
-        // Written meanwhile: the server that answers this in half the time is none of those that do not answer in all of it.
-        let (replies, writes_are_answered) = tokio::join!(asked, session.is_answered_within(patience / 2));
-        let others = |heard: &Heard| (heard.min, heard.max) != (session.timeout, session.timeout);
-        if replies.iter().filter_map(|reply| reply.heard.as_ref()).any(others) {
-            return Verdict::Lost;
-        }
-        let tick = |(host, reply): (&Host, &Reply)| Some((host.clone(), reply.heard?.tick?));
-        let ticks: Vec<_> = session.hosts.iter().zip(&replies).filter_map(tick).collect();
-        self.learn_ticks(&ticks);
-        let is_answered = replies.iter().any(|reply| reply.heard.is_some());
-        match is_answered && !replies.iter().any(|reply| reply.leaves_doubt(writes_are_answered)) {
-            true => Verdict::Kept,
-            false => Verdict::Unknown,
-        }
-    }
-
-    /// Asks all servers for their limits, if nobody has since this was called. Once one has answered, the others are given
-    /// `grace`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: what was not learnt is asked for again.
-    pub(super) async fn ask_limits(&self, grace: Duration) {
-        let came = self.clock.now();
-        let mut asked_at = self.asked_at.lock().await;
-        if asked_at.is_none_or(|at| at < came) {
-            let now = self.clock.now();
-            let told = probe::all(&self.settings, PATIENCE_MAX, grace).await.told;
-            if !told.is_empty() {
-                self.learn_limits(told);
-                *asked_at = Some(now);
-            }
-        }
-    }
-
-    /// Ends a session that the servers still have: its nodes are not to stay until it times out there.
-    fn give_up(&self, session: &Session) {
-        for (_, entry) in self.table.of_session(session.id) {
-            if let Some(placed) = &entry.placed {
-                // Sent now, and nobody waits for it.
-                drop(session.client.delete(&format!("{}/{}", self.paths.of(&entry.name), placed.node), None));
-            }
-        }
-        self.session_ended(session);
     }
 }
 

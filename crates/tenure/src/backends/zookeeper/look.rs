@@ -24,8 +24,8 @@ pub(super) enum Judged {
     Holds,
     /// It holds as long as it stands within this claim of its owner, whose token is told.
     Within(Node, u64),
-    /// It waits.
-    Waits(Place),
+    /// It waits, and for whom.
+    Waits(Place, Ahead),
     /// It cannot stand there.
     Refused(Refusal),
     /// What was seen is not so any more.
@@ -75,7 +75,10 @@ impl Desk {
         match session.ask(Kind::Read, || session.client.get_data(path)).await {
             Ok((data, stat)) => {
                 let known = Arc::new(Known::of(&data, &stat));
-                self.learn(path, known.clone());
+                if known.is_claim(path) {
+                    // Data are looked into each time: a claim may come to be called as they were.
+                    self.learn(path, known.clone());
+                }
                 Ok(Some(known))
             }
             Err(Refused::NoNode) => Ok(None),
@@ -83,7 +86,7 @@ impl Desk {
         }
     }
 
-    /// What all these nodes say, but for those that have gone.
+    /// What all these nodes say, but for those that have gone or are no claims.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +97,9 @@ impl Desk {
         name: &Name,
         nodes: &[Node],
     ) -> Answered<Vec<(Node, Arc<Known>)>> {
-        self.read_all(session, name, nodes, false).await
+        let mut seen = self.read_all(session, name, nodes, false).await?;
+        seen.retain(|(node, known)| known.is_claim(&node.name));
+        Ok(seen)
     }
 
     async fn read_all(
@@ -141,18 +146,12 @@ impl Desk {
         request: &ClaimRequest,
         comes: bool,
     ) -> Answered<Judged> {
-        let tag = tag_of(&request.owner);
-        // The first is who holds; those of this owner decide whether it re-enters. Of the others the shape is enough.
-        let asked = before.iter().enumerate().filter(|(place, node)| *place == 0 || node.tag == Some(tag));
-        let asked: Vec<Node> = asked.map(|(_, node)| node.clone()).collect();
-        let seen = self.read_all(session, name, &asked, true).await?;
-        if seen.len() < asked.len() {
+        let Some((before, known)) = self.claims_among(session, name, before, tag_of(&request.owner)).await? else {
             return Ok(Judged::Changed);
-        }
-        let known: HashMap<&str, &Arc<Known>> = seen.iter().map(|(node, known)| (node.name.as_str(), known)).collect();
+        };
         let now = self.wall();
         let claims = before.iter().map(|node| {
-            let known = known.get(node.name.as_str()).map(|known| &***known);
+            let known = known.get(&node.name).map(|known| &**known);
             claim_of(node, known, now, self.limits().max)
         });
         let queue = Queue::ordered(claims);
@@ -162,9 +161,43 @@ impl Desk {
         if let Some(outer) = queue.re_entered_by(request) {
             let node = before.iter().find(|node| id_of(node) == outer.id);
             let token = outer.grant.map_or(0, |grant| grant.token.get());
-            return Ok(node.map_or(Judged::Changed, |node| Judged::Within(node.clone(), token)));
+            return Ok(node.map_or(Judged::Changed, |node| Judged::Within((*node).clone(), token)));
         }
-        Ok(if queue.has_room_for(request) { Judged::Holds } else { Judged::Waits(queue.place_at_the_end(now)) })
+        if queue.has_room_for(request) {
+            return Ok(Judged::Holds);
+        }
+        Ok(Judged::Waits(queue.place_at_the_end(now), ahead(&before, request.shape)))
+    }
+
+    /// The claims among these nodes, and what those say that matter to an owner with this tag. None if one of them has gone.
+    async fn claims_among<'a>(
+        &self,
+        session: &Session,
+        name: &Name,
+        nodes: &'a [Node],
+        tag: u64,
+    ) -> Answered<Option<(Vec<&'a Node>, HashMap<String, Arc<Known>>)>> {
+        let mut claims: Vec<&Node> = nodes.iter().collect();
+        let mut seen = HashMap::new();
+        // Each time either all is known, or there is one less that is not.
+        loop {
+            // The first is who holds, those of this owner decide whether it re-enters, and what is not called as claims are here
+            // may be data. Of the others the shape is enough.
+            let matters = |(place, node): &(usize, &&Node)| *place == 0 || node.tag == Some(tag) || node.id.is_none();
+            let asked = claims.iter().enumerate().filter(matters).filter(|(_, node)| !seen.contains_key(&node.name));
+            let asked: Vec<Node> = asked.map(|(_, node)| (*node).clone()).collect();
+            if asked.is_empty() {
+                return Ok(Some((claims, seen)));
+            }
+            let read = self.read_all(session, name, &asked, true).await?;
+            if read.len() < asked.len() {
+                return Ok(None);
+            }
+            let (found, data): (Vec<_>, Vec<_>) =
+                read.into_iter().partition(|(node, known)| known.is_claim(&node.name));
+            seen.extend(found.into_iter().map(|(node, known)| (node.name, known)));
+            claims.retain(|node| !data.iter().any(|(data, _)| data.name == node.name));
+        }
     }
 }
 
@@ -180,7 +213,7 @@ pub(super) enum Ahead {
 }
 
 /// Whom a claim of this shape waits for behind these: one that goes wakes one that waits.
-pub(super) fn ahead(before: &[Node], shape: Shape) -> Ahead {
+fn ahead(before: &[&Node], shape: Shape) -> Ahead {
     let blocker = match shape {
         Shape::Exclusive => before.last(),
         Shape::Shared => before.iter().rev().find(|node| node.shape != Shape::Shared),
@@ -203,6 +236,7 @@ mod tests {
             Node::parse(&name).unwrap()
         };
         let nodes = [node(1, Shape::Exclusive), node(2, Shape::Shared), node(3, Shape::Shared)];
+        let nodes = nodes.each_ref();
         assert_eq!(ahead(&nodes, Shape::Exclusive), Ahead::Node(nodes[2].name.clone()));
         assert_eq!(ahead(&nodes, Shape::Shared), Ahead::Node(nodes[0].name.clone()));
         assert_eq!(ahead(&nodes[1..], Shape::Shared), Ahead::Nobody);

@@ -10,6 +10,7 @@ use zookeeper_client::OneshotWatcher;
 
 use super::desk::{self, Desk};
 use super::look::{Ahead, Fresh};
+use super::names::may_stay;
 use super::session::{Answered, Kind};
 use super::table::{Entry, Placed};
 use crate::backend::Event;
@@ -157,10 +158,15 @@ async fn watch(desk: &Arc<Desk>, id: ClaimId, entry: &Entry, placed: &Placed) ->
         Ahead::Node(node) => {
             let path = format!("{parent}/{node}");
             let (there, other) = session.ask(Kind::Read, || session.client.check_and_watch_stat(&path)).await?;
-            if there.is_none() {
-                return Ok(Woken::Now);
+            match there {
+                None => return Ok(Woken::Now),
+                // Somebody's data, which may stay for ever: the next look is at what it says.
+                Some(stat) if stat.ephemeral_owner == 0 && !may_stay(&node) => {
+                    desk.forget(&path);
+                    return Ok(Woken::Now);
+                }
+                Some(_) => Some(other),
             }
-            Some(other)
         }
     };
     Ok(Woken::By(own, other))

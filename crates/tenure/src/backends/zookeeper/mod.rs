@@ -21,6 +21,7 @@ mod append;
 mod check;
 mod desk;
 mod doctor;
+mod doubt;
 mod error;
 mod keeper;
 mod limits;
@@ -134,7 +135,8 @@ impl Backend for ZookeeperBackend {
     }
 
     fn renew(&self, batch: Vec<RenewRequest>, _fresh: bool) -> Call<Answer<Vec<Renewed>>> {
-        // A session has one connection, which is given up and made anew by itself when it is silent.
+        // A session has one connection, and the client library has no way to give it up. It does so by itself when it is silent,
+        // which it is soon after a write was not answered: servers answer a session in order.
         carried(&self.desk.runtime, renew::renew(self.desk.clone(), batch))
     }
 

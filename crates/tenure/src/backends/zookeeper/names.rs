@@ -188,6 +188,14 @@ fn trailing_number(name: &str) -> Option<i64> {
     }
 }
 
+/// Whether this is what kazoo calls its locks: they outlive their sessions where it is told so. What others leave without a
+/// session are data.
+pub(super) fn may_stay(node: &str) -> bool {
+    let stem = node.trim_end_matches(|c: char| c.is_ascii_digit());
+    let stem = stem.strip_suffix('-').unwrap_or(stem);
+    stem.ends_with("__lock__") || stem.ends_with("__rlock__")
+}
+
 /// The claims among the children of a name, in their order.
 pub(super) fn in_order(children: &[String]) -> Vec<Node> {
     let mut nodes: Vec<Node> = children.iter().filter_map(|name| Node::parse(name)).collect();
@@ -281,6 +289,16 @@ mod tests {
             "_c_01234567-89ab-4def-8123-0123456789ab-lock-+000000007",
         ] {
             assert_eq!(Node::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn locks_that_may_outlive_their_session_are_told_from_data() {
+        for name in ["0123__lock__0000000042", "0123__rlock__0000000042", "0123__lock__-000000005"] {
+            assert!(may_stay(name), "{name}");
+        }
+        for name in ["backup-1700000000", "_c_01234567-89ab-4def-8123-0123456789ab-lock-0000000007", "", "__lock__x"] {
+            assert!(!may_stay(name), "{name}");
         }
     }
 

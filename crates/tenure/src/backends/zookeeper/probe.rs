@@ -33,13 +33,19 @@ const PASSWORD_BYTES: usize = 16;
 /// What a server that has no quorum answers to most words.
 const NOT_SERVING: &str = "not currently serving requests";
 
-/// What is asked of a server.
+/// What is asked of a server: what it gives to those who ask for the one and the other timeout. What it gives to one who asks
+/// for something in between follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Question {
+pub(super) struct Question {
+    pub(super) shortest: Duration,
+    pub(super) longest: Duration,
+    /// Whether it is asked for its tick as well.
+    pub(super) tick: bool,
+}
+
+impl Question {
     /// The shortest and the longest timeout that it gives.
-    Limits,
-    /// What it gives to one who asks for this timeout; that is then said to be both.
-    Timeout(Duration),
+    const LIMITS: Self = Self { shortest: Duration::from_millis(1), longest: Duration::MAX, tick: true };
 }
 
 /// What one server, or all that a name stands for, did when it was asked.
@@ -51,7 +57,7 @@ pub(super) struct Reply {
     /// Why one took the connection and gave no session, unless it says that it serves nobody.
     pub(super) closed: Option<String>,
     /// Why one could not be connected to.
-    away: Option<String>,
+    pub(super) away: Option<String>,
 }
 
 impl Reply {
@@ -94,7 +100,7 @@ pub(super) struct Asked {
 /// Cancel safe: the sessions that were asked for end by themselves.
 pub(super) async fn all(settings: &Settings, patience: Duration, grace: Duration) -> Asked {
     let mut asked = Asked::default();
-    let question = Question::Limits;
+    let question = Question::LIMITS;
     let mut waiting: FuturesUnordered<_> =
         settings.hosts.iter().map(|host| async move { (host, of(settings, host, question, patience).await) }).collect();
     loop {
@@ -144,21 +150,19 @@ pub(super) async fn of(settings: &Settings, host: &Host, question: Question, pat
 /// What the server at one address does.
 async fn at(settings: &Settings, (host, _): &Host, at: SocketAddr, question: Question, patience: Duration) -> Reply {
     let tls = settings.tls.as_ref();
-    let gives = |asked| async move {
+    let gives = |asked: Duration| async move {
+        let asked = i32::try_from(asked.as_millis()).unwrap_or(i32::MAX);
         let stream = TcpStream::connect(at).await.map_err(Silence::Away)?;
         negotiated(tls, host, stream, asked).await.map_err(Silence::Closed)
     };
     let range = async {
-        match question {
-            Question::Limits => tokio::try_join!(gives(1), gives(i32::MAX)),
-            Question::Timeout(timeout) => {
-                let given = gives(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX)).await?;
-                Ok((given, given))
-            }
+        if question.shortest == question.longest {
+            return gives(question.shortest).await.map(|given| (given, given));
         }
+        tokio::try_join!(gives(question.shortest), gives(question.longest))
     };
     // Some never answer to words: the limits are known without.
-    let tick = told_tick(tls, host, at, patience);
+    let tick = async { if question.tick { told_tick(tls, host, at, patience).await } else { None } };
     let (range, tick) = tokio::join!(timeout(patience, range), tick);
     match range {
         Ok(Ok((min, max))) => Reply { heard: Some(Heard { min, max, tick }), ..Reply::default() },
@@ -299,7 +303,8 @@ mod tests {
         drop(gone);
         tokio::spawn(async move { while closing.accept().await.is_ok() {} });
         let settings = Settings::parse("zookeeper://127.0.0.1/x").unwrap();
-        for question in [Question::Limits, Question::Timeout(Duration::from_secs(4))] {
+        let same = Duration::from_secs(4);
+        for question in [Question::LIMITS, Question { shortest: same, longest: same, tick: false }] {
             let asked = ports.map(|port| {
                 let (settings, host) = (settings.clone(), ("127.0.0.1".to_owned(), port));
                 async move { of(&settings, &host, question, Duration::from_secs(2)).await }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zookeeper_client::Stat;
 
-use super::names::Node;
+use super::names::{Node, may_stay};
 use crate::clock::{Moment, micros};
 use crate::hash::fnv1a;
 use crate::machine::{Claim, ClaimRequest, Grant, Shape};
@@ -77,7 +77,7 @@ pub(super) struct Known {
     pub(super) created: u64,
     /// When, by the server's wall clock in microseconds.
     pub(super) created_at: u64,
-    /// The session it belongs to.
+    /// The session it belongs to; zero if it belongs to none.
     pub(super) session: i64,
     /// Of its data.
     pub(super) version: i32,
@@ -100,6 +100,12 @@ impl Known {
 
     pub(super) fn number(&self) -> u64 {
         self.record.as_ref().and_then(|record| record.number).unwrap_or(self.created)
+    }
+
+    /// Whether a node that is called so is a claim: it ends with a session, or is one of the locks that need not. All else is
+    /// somebody's data, whatever it is called.
+    pub(super) fn is_claim(&self, node: &str) -> bool {
+        self.session != 0 || may_stay(node)
     }
 
     /// Whether this is a claim of that id indeed.

@@ -24,9 +24,15 @@ use crate::error::{Error, ErrorKind, Result};
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// How long making a session may take, with all tries.
 const CONNECT_MAX: Duration = Duration::from_secs(8);
-/// A connection that is silent for so long is given up: at most, and as a part of the ttl.
+/// A connection that is silent for this part of the ttl is given up, and for so long at most. A server that is cut off from its
+/// leader is: once a write of a session waits there, all else that the session asks waits behind it, pings too. A lease is to
+/// outlive that also if the session comes to that server once more; the rest of the ttl is for the renewal that comes before,
+/// and for asking all servers again.
+const SILENT_PART: u32 = 6;
 const SILENT_MAX: Duration = Duration::from_secs(3);
-const SILENT_PART: u32 = 4;
+/// A short ttl gives a larger part, up to so long: servers pause now and then.
+const SILENT_PART_SHORT: u32 = 4;
+const SILENT_SHORT: Duration = Duration::from_millis(500);
 /// How often the parents of a node are made before giving up: whoever removes empty ones comes once a minute.
 const TRIES_MAX: usize = 4;
 
@@ -94,9 +100,10 @@ impl Session {
     ) -> Result<Self> {
         let connected = async {
             loop {
-                let silent = (asked / SILENT_PART).min(SILENT_MAX);
-                let mut connector =
-                    Client::connector().with_session_timeout(asked).with_connection_timeout(silent).with_detached();
+                let mut connector = Client::connector()
+                    .with_session_timeout(asked)
+                    .with_connection_timeout(silence(asked))
+                    .with_detached();
                 if let Some(Login { user, password, scheme }) = &settings.login {
                     connector = match scheme {
                         Scheme::Digest => connector.with_auth("digest", format!("{user}:{password}").as_bytes()),
@@ -191,6 +198,11 @@ impl Session {
     /// The connection of which is not known yet whether its server keeps to the session's timeout. Nothing counts then.
     pub(super) fn doubt(&self) -> Option<u64> {
         self.trust().doubt()
+    }
+
+    /// Whether this part of its timeout has passed since the moment that its claims count from.
+    pub(super) fn has_lost(&self, part: Duration) -> bool {
+        self.counted() + part <= self.clock.now()
     }
 
     /// All servers keep to the session's timeout, and have this tick: settled, if this connection is the latest.
@@ -348,6 +360,11 @@ impl Session {
     }
 }
 
+/// How long a connection of a session with this timeout may be silent.
+fn silence(timeout: Duration) -> Duration {
+    (timeout / SILENT_PART).max((timeout / SILENT_PART_SHORT).min(SILENT_SHORT)).min(SILENT_MAX)
+}
+
 /// A server that gives another timeout than its limits allow for, or than the other servers do.
 fn other_timeout(asked: Duration, given: Duration) -> Error {
     let setting = if given > asked { "minSessionTimeout" } else { "maxSessionTimeout" };
@@ -355,4 +372,22 @@ fn other_timeout(asked: Duration, given: Duration) -> Error {
         ErrorKind::Invalid,
         format!("a ttl of {asked:?} is out of range: the server's {setting} is {given:?} (docs/backends/zookeeper.md)"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_silent_is_left_twice_within_a_ttl() {
+        for millis in (3_000..120_000).step_by(500) {
+            let ttl = Duration::from_millis(millis);
+            // The next renewal, two servers or one twice, and the question to all.
+            let taken = ttl / 3 + silence(ttl) * 2 + (ttl / 4).min(Duration::from_millis(1500));
+            assert!(taken <= ttl * 95 / 100, "{ttl:?}: {taken:?}");
+        }
+        let silences =
+            [200, 2_000, 3_000, 10_000, 60_000].map(|millis| silence(Duration::from_millis(millis)).as_millis());
+        assert_eq!(silences, [50, 500, 500, 1666, 3000]);
+    }
 }

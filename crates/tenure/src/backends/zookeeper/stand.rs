@@ -7,7 +7,7 @@ use zookeeper_client::Error as Refused;
 
 use super::desk::Desk;
 use super::listings::Listings;
-use super::look::{Ahead, Fresh, Judged, ahead};
+use super::look::{Ahead, Fresh, Judged};
 use super::names::Node;
 use super::record::Record;
 use super::session::{Answered, Kind, Session};
@@ -102,7 +102,7 @@ impl Desk {
                 Judged::Holds | Judged::Within(..) => {
                     (standing(placed.number, Ok(self.grant(id, &placed))), Ahead::Nobody)
                 }
-                Judged::Waits(place) => (standing(placed.number, Err(place)), ahead(before, own.shape)),
+                Judged::Waits(place, ahead) => (standing(placed.number, Err(place)), ahead),
             }));
         }
         Err(Refused::Timeout)
