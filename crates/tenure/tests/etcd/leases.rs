@@ -6,13 +6,7 @@ use std::time::Duration;
 use tenure::{ErrorKind, Loss};
 use tenure_testkit::servers::{Etcd, shared};
 
-use crate::support::{LONG, connect, soon, turn, until, until_waiting, waiting};
-
-/// All leases, as etcdctl prints them.
-fn leases(etcd: &Etcd) -> Vec<String> {
-    let told = etcd.etcdctl(&["lease", "list"]);
-    told.lines().skip(1).map(str::to_owned).collect()
-}
+use crate::support::{LONG, connect, leases, soon, turn, until, until_waiting, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_etcd_revokes_is_lost_at_the_next_renewal() {

@@ -9,4 +9,5 @@ mod keys;
 mod leases;
 mod peers;
 mod support;
+mod sweeps;
 mod together;

@@ -1,15 +1,15 @@
 //! What one client knows of its claims, and the steps that all operations share.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::convoy::Convoy;
 use super::ear::Ear;
 use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, only};
 use super::error::odd;
-use super::lease::{Lease, Leases};
+use super::lease::Leases;
 use super::road::Road;
+use super::table::{Claims, Known};
 use super::url::Settings;
 use super::wire::{
     Answered as _, BY_CREATION, Compare, DESCENDING, DeleteRequest, PutRequest, RangeRequest, RangeResponse, Request,
@@ -35,24 +35,7 @@ pub(super) struct Desk {
     pub(super) clock: Arc<dyn Clock>,
     /// Where what is done in the background runs.
     pub(super) runtime: tokio::runtime::Handle,
-    claims: Mutex<HashMap<ClaimId, Known>>,
-}
-
-/// A claim of this client.
-#[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) name: Name,
-    pub(super) key: Vec<u8>,
-    pub(super) lease: Arc<Lease>,
-    /// The revision that made the key; zero until that is known.
-    pub(super) created: i64,
-    pub(super) number: u64,
-    pub(super) holds: bool,
-    /// When it was last asked for.
-    pub(super) asked: Moment,
-    pub(super) ttl: Duration,
-    /// Whether it was asked for more than once: an earlier request may still arrive.
-    pub(super) repeated: bool,
+    pub(super) claims: Mutex<Claims>,
 }
 
 impl Desk {
@@ -76,95 +59,6 @@ impl Desk {
     /// Now, as people and other machines read it.
     pub(super) fn wall(&self) -> Moment {
         Moment(self.clock.wall_micros())
-    }
-
-    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Known>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn known(&self, name: &Name, id: ClaimId) -> Option<Known> {
-        self.claims().get(&id).filter(|known| known.name == *name).cloned()
-    }
-
-    pub(super) fn remember(&self, id: ClaimId, known: Known) {
-        let now = known.asked;
-        let mut unasked = Vec::new();
-        let mut claims = self.claims();
-        if claims.len() == claims.capacity() {
-            // Before the table grows, those go that nobody asks for any more, and that are not in etcd either.
-            claims.retain(|id, known| {
-                let ended = now.since(known.asked) >= 2 * known.ttl.max(known.lease.ttl());
-                if ended {
-                    unasked.push(*id);
-                }
-                !ended
-            });
-        }
-        claims.insert(id, known);
-        drop(claims);
-        for id in unasked {
-            self.ear.forget(id);
-        }
-    }
-
-    /// Changes what is known of a claim, if it still is.
-    pub(super) fn update(&self, id: ClaimId, change: impl FnOnce(&mut Known)) {
-        if let Some(known) = self.claims().get_mut(&id) {
-            change(known);
-        }
-    }
-
-    /// A claim holds. True if that is news.
-    pub(super) fn takes_hold(&self, id: ClaimId) -> bool {
-        self.claims().get_mut(&id).is_some_and(|known| !std::mem::replace(&mut known.holds, true))
-    }
-
-    pub(super) fn forget(&self, id: ClaimId) -> Option<Known> {
-        let known = self.claims().remove(&id);
-        self.ear.forget(id);
-        known
-    }
-
-    /// The claims that live by a lease.
-    pub(super) fn living_by(&self, lease: i64) -> Vec<(ClaimId, Known)> {
-        let claims = self.claims();
-        claims.iter().filter(|(_, known)| known.lease.id == lease).map(|(id, known)| (*id, known.clone())).collect()
-    }
-
-    /// The claims that live by a lease, and that nobody has asked for since their ttl.
-    pub(super) fn overdue(&self, lease: i64, now: Moment) -> Vec<(ClaimId, Known)> {
-        let claims = self.claims();
-        let overdue = claims.iter().filter(|(_, known)| known.lease.id == lease && now.since(known.asked) >= known.ttl);
-        overdue.map(|(id, known)| (*id, known.clone())).collect()
-    }
-
-    /// The keys of all claims of this client.
-    pub(super) fn all_keys(&self) -> HashSet<Vec<u8>> {
-        self.claims().values().map(|known| known.key.clone()).collect()
-    }
-
-    /// etcd no longer has a lease: what lived by it has ended.
-    pub(super) fn lose(&self, lease: &Lease) {
-        if lease.lose() {
-            for (id, known) in self.living_by(lease.id) {
-                self.ended(id, known.number, Loss::Gone);
-            }
-        }
-    }
-
-    fn ended(&self, id: ClaimId, number: u64, loss: Loss) {
-        if self.forget(id).is_some() {
-            self.ear.tell(Event::Ended { id, number, loss });
-        }
-    }
-
-    /// Somebody broke a claim; it may be one of ours.
-    pub(super) fn broken(&self, id: ClaimId, note: &Note) {
-        let ours = self.claims().get(&id).is_some_and(|known| known.number == note.number);
-        if ours {
-            let loss = Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() };
-            self.ended(id, note.number, loss);
-        }
     }
 
     /// Runs a transaction.
@@ -272,10 +166,7 @@ impl Desk {
 
     fn watch(&self, name: &Name, id: ClaimId, target: Target, revision: i64) {
         // One that was given up meanwhile must not be watched for ever: whoever forgets it comes before this, or after it.
-        let claims = self.claims();
-        if claims.contains_key(&id) {
-            self.ear.watch(id, target, &self.keys.under(name), revision);
-        }
+        self.while_known(id, || self.ear.watch(id, target, &self.keys.under(name), revision));
     }
 
     /// Something changed before a claim that waits.
@@ -285,7 +176,7 @@ impl Desk {
     /// Cancel safe: the claim is looked at again by its next renewal.
     pub(super) async fn look_again(&self, id: ClaimId) {
         self.ear.looks(id);
-        let Some(known) = self.claims().get(&id).filter(|known| !known.holds).cloned() else { return };
+        let Some(known) = self.waiting(id) else { return };
         if let Err(error) = self.turn(id, &known).await {
             tracing::debug!(%error, name = %known.name, "a claim that waits could not be looked at");
         }
@@ -293,6 +184,10 @@ impl Desk {
 
     /// Looks whether it is a claim's turn, and tells it.
     async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
+        if known.created == 0 {
+            // The answer to its claim tells how it stands, and until then it is not known which key to look at.
+            return Ok(());
+        }
         for _ in 0..TRIES_MAX {
             let (own, line) = self.look(&known.name, &known.key).await?;
             let line = self.unmixed(&known.name, line).await?;
@@ -302,7 +197,7 @@ impl Desk {
             if let Some(outer) = line.outer_of(&own, id, self.wall()) {
                 // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
                 if self.withdraw(&own, Some(outer)).await? {
-                    self.ended(id, known.number, Loss::Gone);
+                    self.ended(id, known, Loss::Gone);
                     return Ok(());
                 }
                 // That one has ended meanwhile, and it may be this one's turn.
@@ -310,7 +205,7 @@ impl Desk {
             }
             let standing = self.standing(&known.name, id, &own, &line).await?;
             if let Ok(grant) = standing.state
-                && self.takes_hold(id)
+                && self.takes_hold(id, &own)
             {
                 self.granted(id, grant, known.number);
             }
@@ -321,16 +216,13 @@ impl Desk {
 
     /// A claim that waited has no key any more.
     async fn is_not_there(&self, id: ClaimId, known: &Known) -> Result<()> {
-        if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
-            // It has joined what its owner holds, or was claimed anew, while this looked.
-            return Ok(());
-        }
-        // Its own lease has ended, or it was broken, which is told apart.
+        // Its own lease has ended, or it was broken, which is told apart. Should it have joined what its owner holds, or have been claimed
+        // anew, it has another key by now, and goes on.
         let loss = match self.note(id, Some(known.number)).await? {
             Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
             None => Loss::Gone,
         };
-        self.ended(id, known.number, loss);
+        self.ended(id, known, loss);
         Ok(())
     }
 
@@ -369,22 +261,19 @@ impl Desk {
         if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
             return Ok(None);
         }
-        let lease = self.leases.of_key(outer.lease, lived);
-        self.ear.forget(id);
-        self.remember(
-            id,
-            Known {
-                name: name.clone(),
-                key: outer.key.clone(),
-                lease,
-                created: outer.created,
-                number,
-                holds: true,
-                asked: self.clock.now(),
-                ttl,
-                repeated: true,
-            },
-        );
+        let known = Known {
+            name: name.clone(),
+            key: outer.key.clone(),
+            lease: self.leases.of_key(outer.lease, lived),
+            created: outer.created,
+            number,
+            holds: true,
+            asked: self.clock.now(),
+            ttl,
+            repeated: true,
+            ending: false,
+        };
+        self.moved(id, known);
         let token = Token(super::entry::revision(outer.created));
         Ok(Some(Grant { token, block_end: token, at: since }))
     }

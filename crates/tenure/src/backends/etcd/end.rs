@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::{Desk, Known, TRIES_MAX, delete, put, put_again};
+use super::desk::{Desk, TRIES_MAX, delete, put, put_again};
 use super::entry::{Entry, Note, only};
 use super::error::odd;
+use super::table::Known;
 use super::wire::{Compare, Request, TxnRequest};
 use crate::backend::Released;
 use crate::error::{Error, ErrorKind, Result};

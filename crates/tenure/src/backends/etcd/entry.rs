@@ -304,6 +304,13 @@ impl Keys {
         (lease != 0 && hex(of_lease, 16) && id.is_none_or(|id| hex(id, 16))).then(|| Name::new(name).ok()).flatten()
     }
 
+    /// The claim that a key of ours is.
+    pub(super) fn claim_of(&self, key: &[u8]) -> Option<(Name, ClaimId)> {
+        let last = key.rsplit(|byte| *byte == b'/').next()?;
+        let (_, id) = std::str::from_utf8(last).ok()?.split_once('-')?;
+        Some((self.name_of(key, 1)?, id.parse().ok()?))
+    }
+
     /// Where notes of breaks are. No name begins like that: it has no control characters.
     pub(super) fn notes(&self) -> Vec<u8> {
         [&self.prefix, &b"\0tenure/broken/"[..]].concat()
@@ -416,7 +423,9 @@ mod tests {
         let key = keys.claim(&name, 0x7f, ClaimId(5));
         assert_eq!(key, b"/locks/orders/42/7f-0000000000000005");
         assert_eq!(keys.name_of(&key, 0x7f), Some(name.clone()));
-        assert_eq!(keys.name_of(b"/locks/orders/42/7f", 1), Some(name));
+        assert_eq!(keys.name_of(b"/locks/orders/42/7f", 1), Some(name.clone()));
+        assert_eq!(keys.claim_of(&key), Some((name, ClaimId(5))));
+        assert_eq!(keys.claim_of(b"/locks/orders/42/7f"), None, "another library's");
         assert_eq!(keys.name_of(b"/locks/orders/42/7f", 0), None, "data, not a lock");
         assert_eq!(keys.name_of(b"/locks/orders/42/config", 1), None);
         assert_eq!(keys.name_of(b"elsewhere/7f", 1), None);

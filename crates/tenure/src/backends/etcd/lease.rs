@@ -37,7 +37,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    fn new(id: i64, ttl: Duration, shared: bool, counted_from: Moment) -> Arc<Self> {
+    pub(super) fn new(id: i64, ttl: Duration, shared: bool, counted_from: Moment) -> Arc<Self> {
         Arc::new(Self {
             id,
             ttl: AtomicU64::new(micros(ttl)),

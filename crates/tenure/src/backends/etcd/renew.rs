@@ -1,17 +1,18 @@
 //! Keeping claims alive: one keep-alive for each lease, and one look at each claim behind it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tonic::Status;
 
-use super::desk::{Desk, Known};
+use super::desk::Desk;
 use super::entry::{Entry, Line, head, only};
 use super::error::translate;
 use super::lease::{Kept, Lease};
 use super::link::Link;
+use super::table::Known;
 use super::wire::{Answered as _, Header, RangeResponse, Request, TxnRequest};
 use crate::backend::{Answer, RenewRequest, Renewed, Standing};
 use crate::clock::{Moment, micros};
@@ -27,6 +28,13 @@ const READS_MAX: usize = 64;
 struct Asked {
     request: RenewRequest,
     known: Known,
+    /// Whether it is among the claims of this client; else it was found in etcd.
+    own: bool,
+}
+
+/// The leases of these claims, each once.
+fn by_id<'a>(claims: impl Iterator<Item = &'a Asked>) -> HashMap<i64, &'a Arc<Lease>> {
+    claims.map(|asked| (asked.known.lease.id, &asked.known.lease)).collect()
 }
 
 /// What was read of it.
@@ -38,8 +46,8 @@ struct Read {
 }
 
 /// How long nothing was answered when a renewal is repeated on another connection.
-fn unanswered(batch: &[RenewRequest]) -> Duration {
-    let shortest = batch.iter().map(|request| request.ttl).min().unwrap_or_default();
+fn unanswered(ttls: impl Iterator<Item = Duration>) -> Duration {
+    let shortest = ttls.min().unwrap_or_default();
     (shortest / 9).max(Duration::from_millis(50))
 }
 
@@ -53,8 +61,16 @@ impl Desk {
         if batch.is_empty() {
             return Ok(Answer { value: Vec::new(), counted_from: self.clock.now() });
         }
-        let link = if fresh { self.road.fresh(unanswered(&batch)).await? } else { self.road.link().await? };
-        let asked = join_all(batch.into_iter().map(|request| self.asked(request))).await;
+        let begun = self.clock.now();
+        // First of all: whatever fails, they were asked for.
+        let batch: Vec<_> =
+            batch.into_iter().map(|request| (self.ask(&request.name, request.id, begun), request)).collect();
+        let link = if fresh {
+            self.road.fresh(unanswered(batch.iter().map(|(_, request)| request.ttl))).await?
+        } else {
+            self.road.link().await?
+        };
+        let asked = join_all(batch.into_iter().map(|(known, request)| self.asked(known, request))).await;
         let counted_from = self.clock.now();
         let claims: Vec<&Asked> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
         let kept = self.keep_all(&link, &claims).await;
@@ -76,18 +92,22 @@ impl Desk {
             }
         });
         let answers = join_all(answers).await;
-        self.tidy(asked.into_iter().filter_map(|asked| Some(asked.ok()?.known.lease)), counted_from);
+        let leases = by_id(asked.iter().filter_map(|asked| asked.as_ref().ok()));
+        leases.into_values().for_each(|lease| self.tidy(lease, counted_from));
         Ok(Answer { value: answers, counted_from })
     }
 
     /// What is known of a claim that is to be renewed, or what to say of it.
-    async fn asked(&self, request: RenewRequest) -> std::result::Result<Asked, Renewed> {
-        if let Some(known) = self.known(&request.name, request.id) {
-            return Ok(Asked { request, known });
+    async fn asked(&self, known: Option<Known>, request: RenewRequest) -> std::result::Result<Asked, Renewed> {
+        match known {
+            // Nobody asked for it for a ttl.
+            Some(known) if known.ending => return Err(Renewed::Gone),
+            Some(known) => return Ok(Asked { request, known, own: true }),
+            None => {}
         }
         let unknown = |error: crate::Error| Renewed::Unknown(error.to_string().into());
         match self.found(&request).await.map_err(unknown)? {
-            Some(known) => Ok(Asked { request, known }),
+            Some(known) => Ok(Asked { request, known, own: false }),
             None => Err(self.missing(request.id, None).await.unwrap_or_else(unknown)),
         }
     }
@@ -107,13 +127,13 @@ impl Desk {
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl),
             repeated: true,
+            ending: false,
         }))
     }
 
     /// Keeps every lease of the batch alive, each once.
     async fn keep_all(&self, link: &Link, claims: &[&Asked]) -> HashMap<i64, std::result::Result<Kept, Status>> {
-        let leases: HashMap<i64, &Arc<Lease>> =
-            claims.iter().map(|asked| (asked.known.lease.id, &asked.known.lease)).collect();
+        let leases = by_id(claims.iter().copied());
         let kept = leases.into_iter().map(|(id, lease)| async move { (id, self.leases.send(link, lease).await) });
         let kept: HashMap<_, _> = join_all(kept).await.into_iter().collect();
         for answer in kept.values() {
@@ -187,10 +207,11 @@ impl Desk {
             Ok(kept) => kept,
             Err(status) => return Ok(Renewed::Unknown(translate(status).to_string().into())),
         };
-        let same = |now: Known| now.key == known.key && now.created == known.created && now.lease.id == known.lease.id;
-        if self.known(&known.name, id).is_some_and(|now| !same(now)) {
-            // It has joined what its owner holds, or was claimed anew, while this was under way.
-            return Ok(Renewed::Unknown("the claim has changed meanwhile".into()));
+        // It has joined what its owner holds, was claimed anew or given up, while this was under way.
+        let changed = || Ok(Renewed::Unknown("the claim has changed meanwhile".into()));
+        let same = |now: &mut Known| now.lease.id == known.lease.id;
+        if asked.own && !self.vouch(id, &known.key, known.created, same).unwrap_or(false) {
+            return changed();
         }
         if kept.seconds <= 0 && read.own.as_ref().is_some_and(|own| own.lease == known.lease.id) {
             // A member that lags: the cluster has the key, and so the lease.
@@ -199,32 +220,37 @@ impl Desk {
         if kept.seconds <= 0 {
             // The claim cannot outlive it: lost, now.
             let gone = self.missing(id, Some(known.number)).await?;
-            self.forget(id);
+            self.forget_seen(id, known);
             self.lose(&known.lease);
             return Ok(gone);
         }
         let own = read.own.filter(|own| known.created == 0 || own.created == known.created);
         let Some((own, part)) = own.as_ref().and_then(|own| Some((own, own.part(id)?))) else {
             let gone = self.missing(id, Some(known.number).filter(|number| *number != 0)).await?;
-            self.forget(id);
+            if asked.own && !self.forget_seen(id, known) {
+                return changed();
+            }
             return Ok(gone);
         };
         if own.lease != known.lease.id {
             // Bound to another lease meanwhile, which lives longer: that one is to be kept alive.
             let lease = self.leases.of_key(own.lease, Duration::from_micros(part.ttl));
-            self.update(id, |known| known.lease = lease);
+            self.update(id, &own.key, |known| known.lease = lease);
             return Ok(Renewed::Unknown("the claim lives by another lease now".into()));
         }
         if !kept.counts(read.header) {
             return Ok(Renewed::Unknown("the leader of etcd changed meanwhile".into()));
         }
-        kept.count(&known.lease);
         let number = own.number_of(part);
-        self.update(id, |known| {
-            known.asked = now;
+        let renewed = self.vouch(id, &known.key, known.created, |known| {
+            known.asked = known.asked.max(now);
             known.created = own.created;
             known.number = number;
         });
+        if asked.own && renewed.is_none() {
+            return changed();
+        }
+        kept.count(&known.lease);
         let mut ttl = Duration::from_micros(part.ttl).min(known.lease.ttl());
         let alone = own.value.as_ref().is_some_and(|value| value.claims.len() == 1);
         if micros(asked.request.ttl) > part.ttl
@@ -263,7 +289,7 @@ impl Desk {
             return Ok(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall())));
         }
         if state.is_ok() {
-            self.takes_hold(id);
+            self.takes_hold(id, own);
         }
         Ok(state)
     }
@@ -272,35 +298,5 @@ impl Desk {
     async fn missing(&self, id: ClaimId, number: Option<u64>) -> Result<Renewed> {
         let note = self.note(id, number).await?;
         Ok(note.map_or(Renewed::Gone, |note| Renewed::Broken { by: note.by, reason: note.reason }))
-    }
-
-    /// Ends what lives by a lease without being asked for: claims that nobody renews, and keys that landed late.
-    fn tidy(self: &Arc<Self>, leases: impl Iterator<Item = Arc<Lease>>, now: Moment) {
-        let shared: HashMap<i64, Arc<Lease>> =
-            leases.filter(|lease| lease.shared && !lease.is_gone()).map(|lease| (lease.id, lease)).collect();
-        for lease in shared.into_values() {
-            if lease.is_to_be_swept(now) {
-                for (id, known) in self.overdue(lease.id, now) {
-                    let desk = self.clone();
-                    self.runtime.spawn(async move { desk.release(&known.name, id, None).await });
-                }
-            }
-            if lease.is_to_be_compared(now) {
-                let desk = self.clone();
-                self.runtime.spawn(async move { desk.compare(&lease).await });
-            }
-        }
-    }
-
-    /// Deletes the keys of a lease that are no claim of this client: what was given up before it arrived.
-    async fn compare(&self, lease: &Lease) {
-        let id = lease.id;
-        let Ok(found) = self.road.ask(|link| async move { link.time_to_live(id, true).await }).await else { return };
-        // Looked at after the keys: what is claimed meanwhile is known before it has a key.
-        let living: HashSet<Vec<u8>> = self.all_keys();
-        for key in found.keys.into_iter().filter(|key| !living.contains(key)) {
-            let success = vec![super::desk::delete(&key)];
-            let _ = self.txn(TxnRequest { success, ..TxnRequest::default() }).await;
-        }
     }
 }
