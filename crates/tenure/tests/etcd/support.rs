@@ -1,5 +1,7 @@
 //! What these tests share.
 
+use std::io::Write as _;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +51,18 @@ pub(crate) async fn turn(waiting: tokio::task::JoinHandle<tenure::Result<Guard>>
 pub(crate) fn leases(etcd: &Etcd) -> Vec<String> {
     let told = etcd.etcdctl(&["lease", "list"]);
     told.lines().skip(1).map(str::to_owned).collect()
+}
+
+/// Whether a key is there.
+pub(crate) fn has_key(etcd: &Etcd, key: &str) -> bool {
+    !etcd.etcdctl(&["get", "--keys-only", key]).is_empty()
+}
+
+/// Puts a value that is too long for a command line.
+pub(crate) fn put_long(etcd: &Etcd, key: &str, value: &[u8]) {
+    let mut put = etcd.etcdctl_command(&["put", key]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(value).unwrap();
+    assert!(put.wait().unwrap().success());
 }
 
 /// A client below the engine, which renews and repeats nothing by itself.

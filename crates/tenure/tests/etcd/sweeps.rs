@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::backend::{Backend as _, Renewed};
+use tenure::clock::SystemClock;
 use tenure_testkit::ManualClock;
 use tenure_testkit::servers::Etcd;
 
-use crate::support::{LONG, leases, name, renewal, renewed, request, soon, stands, store, until};
+use crate::support::{
+    LONG, connect, has_key, leases, name, renewal, renewed, request, soon, stands, store, until, until_waiting, waiting,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_renewals_go_unanswered_is_not_ended_by_its_own_client() {
@@ -54,4 +57,31 @@ async fn a_claim_asked_for_anew_while_it_is_ended_holds_in_the_end() {
             soon("a release", a.release(&name(of), request.id, None)).await.unwrap();
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_lands_late_is_ended_also_where_locks_are_held_briefly() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = store(&etcd, Arc::new(SystemClock)).await;
+    // Released before a renewal is due.
+    let brief = async || {
+        let claim = request(Duration::from_secs(2));
+        stands(&a, "brief", &claim).await;
+        soon("a release", a.release(&name("brief"), claim.id, None)).await.unwrap();
+    };
+    brief().await;
+    // As a request arrives that was given up: bound to the lease that all claims of this ttl share.
+    let lease = leases(&etcd).pop().unwrap();
+    let key = format!("late/{lease}-00000000000000aa");
+    etcd.etcdctl(&["put", &format!("--lease={lease}"), &key, "late"]);
+    let b = connect(&etcd.url()).await;
+    let next = waiting(&b, "late", LONG);
+    until_waiting(&b, "late", 1).await;
+    until("it is ended", async || {
+        brief().await;
+        !has_key(&etcd, &key)
+    })
+    .await;
+    assert_eq!(leases(&etcd).iter().filter(|other| **other == lease).count(), 1, "not with its lease");
+    soon("the next one's turn", next).await.unwrap().unwrap().release().await.unwrap();
 }

@@ -29,12 +29,17 @@ impl Desk {
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
-    pub(super) async fn claim(&self, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
+    pub(super) async fn claim(self: &Arc<Self>, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
         for tries in 0..TRIES_MAX {
             let tried = self.try_claim(name, request, tries).await;
             // Once it was asked for, whatever fails afterwards does not undo that.
-            let begun = self.known(name, request.id).is_some();
-            let tried = tried.map_err(|error| if begun { error.with_certainty(Certainty::Unknown) } else { error });
+            let begun = self.known(name, request.id);
+            if let Some(known) = &begun {
+                // By its lease there may live what is left of others, and no claim may live long enough to be renewed.
+                self.tidy(&known.lease, self.clock.now());
+            }
+            let unknown = |error: Error| error.with_certainty(Certainty::Unknown);
+            let tried = tried.map_err(|error| if begun.is_some() { unknown(error) } else { error });
             if let Some(answer) = tried? {
                 if !matches!(answer.value, Claimed::Stands(_)) {
                     self.forget(request.id);
