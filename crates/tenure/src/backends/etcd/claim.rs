@@ -116,12 +116,12 @@ impl Desk {
         };
         if !found.succeeded {
             let (own, line) = own_and_line(&under, found)?;
-            let line = self.unmixed(name, line).await?;
+            let line = self.telling(name, line).await?;
             return self.settle(name, request, own, &line, false).await;
         }
         let created = found.header().revision;
         let front = found.into_ranges().next().ok_or_else(odd)?;
-        let line = self.unmixed(name, Line::of(&under, front.kvs, front.more, created)).await?;
+        let line = self.telling(name, Line::of(&under, front.kvs, front.more, created)).await?;
         let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
         self.settle(name, request, Some(own), &line, true).await
     }
@@ -224,7 +224,7 @@ impl Desk {
         if request.reenter.is_some() {
             return Ok(Some(self.answer(Claimed::Refused(Refusal::NotHeld))));
         }
-        if line.more || !queue.has_room_for(request) {
+        if !queue.has_room_for(request) {
             if request.queue {
                 // It had re-entered a holding that is gone: it is claimed anew.
                 self.forget(request.id);

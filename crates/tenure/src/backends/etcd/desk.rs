@@ -112,13 +112,15 @@ impl Desk {
         own_and_line(&under, found)
     }
 
-    /// The front of a queue as it was read; all of it if names below this one took the room.
+    /// The front of a queue as it was read; all of it if the front does not tell who holds: names below this one took the room, or all
+    /// that were read hold.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing.
-    pub(super) async fn unmixed(&self, name: &Name, line: Line) -> Result<Line> {
-        if line.more && line.mixed { self.line(name).await } else { Ok(line) }
+    pub(super) async fn telling(&self, name: &Name, line: Line) -> Result<Line> {
+        let tells = !line.more || (!line.mixed && line.queue(self.wall()).waiters().next().is_some());
+        if tells { Ok(line) } else { self.line(name).await }
     }
 
     /// How a claim stands whose key is there; watches for its turn if it waits.
@@ -136,9 +138,8 @@ impl Desk {
             }
             return Ok(standing);
         }
-        if part.shape != Shape::Exclusive || line.queue(self.wall()).waiters().next().is_none() {
-            // All that were read hold, and there are more: whether this one does as well takes the whole queue. And what one that can
-            // hold together with others waits for is not the one before it.
+        if part.shape != Shape::Exclusive {
+            // What one that can hold together with others waits for is not the one before it.
             let whole = self.line(name).await?;
             if let Some(standing) = whole.queue(self.wall()).standing(id, self.wall()) {
                 if standing.state.is_err() {
@@ -190,7 +191,7 @@ impl Desk {
         }
         for _ in 0..TRIES_MAX {
             let (own, line) = self.look(&known.name, &known.key).await?;
-            let line = self.unmixed(&known.name, line).await?;
+            let line = self.telling(&known.name, line).await?;
             let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
                 return self.is_not_there(id, known).await;
             };

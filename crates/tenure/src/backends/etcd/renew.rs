@@ -266,7 +266,7 @@ impl Desk {
                 Ok(Grant { token, block_end: token, at: part.since })
             }
             Some(line) => {
-                let line = self.unmixed(&known.name, line).await?;
+                let line = self.telling(&known.name, line).await?;
                 self.place(asked, own, &line).await?
             }
         };

@@ -1,0 +1,33 @@
+//! Queues: longer than is read at once, and with claims that are there twice or half.
+
+use tenure::ErrorKind;
+use tenure::backend::Backend as _;
+use tenure_testkit::servers::Etcd;
+
+use crate::support::{LONG, connect, soon, turn, until_waiting};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_readers_than_are_read_at_once_are_all_counted() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = connect(&etcd.url()).await;
+    let mut held = Vec::new();
+    for _ in 0..260 {
+        held.push(a.rwlock("x").read().ttl(LONG).acquire().await.unwrap());
+    }
+    let session = a.session();
+    let outer = soon("a grant", session.rwlock("x").read().ttl(LONG).try_acquire()).await.unwrap();
+    let outer = outer.expect("readers hold together, however many");
+    let inner = soon("a grant", session.rwlock("x").read().ttl(LONG).try_acquire()).await.unwrap().unwrap();
+    assert_eq!(inner.token(), outer.token(), "it re-enters");
+    let upgrade = soon("an answer", session.rwlock("x").write().ttl(LONG).try_acquire()).await.unwrap_err();
+    assert_eq!(upgrade.kind(), ErrorKind::Conflict, "{upgrade}");
+    let writer = a.rwlock("x").write().ttl(LONG);
+    assert!(soon("an answer", writer.try_acquire()).await.unwrap().is_none());
+    let writer = tokio::spawn(async move { writer.acquire().await });
+    until_waiting(&a, "x", 1).await;
+    assert!(a.rwlock("x").read().ttl(LONG).try_acquire().await.unwrap().is_none(), "a writer waits");
+    for guard in held.into_iter().chain([inner, outer]) {
+        guard.release().await.unwrap();
+    }
+    turn(writer).await.release().await.unwrap();
+}
