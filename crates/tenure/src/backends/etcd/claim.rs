@@ -42,7 +42,7 @@ impl Desk {
             let tried = tried.map_err(|error| if begun.is_some() { unknown(error) } else { error });
             if let Some(answer) = tried? {
                 if !matches!(answer.value, Claimed::Stands(_)) {
-                    self.forget(request.id);
+                    self.spare_lease_of(self.forget(request.id));
                 }
                 return Ok(answer);
             }
@@ -114,6 +114,7 @@ impl Desk {
             Some(found) => found,
             None => return Ok(None),
         };
+        self.update(request.id, &key, |known| known.unanswered = false);
         if !found.succeeded {
             let (own, line) = own_and_line(&under, found)?;
             let line = self.telling(name, line).await?;
@@ -139,7 +140,8 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: request.ttl,
-            repeated: before.is_some(),
+            unanswered: true,
+            repeated: before.is_some_and(|before| before.unanswered || before.repeated),
             ending: false,
         };
         self.remember(request.id, known)
@@ -181,21 +183,25 @@ impl Desk {
         if let Some(found) = elsewhere {
             // An earlier try, of this or another process, got through under another key.
             if let Some(own) = own.as_ref().filter(|own| own.part(request.id).is_some()) {
-                self.withdraw(own, None).await?;
+                self.take_back(request.id, own).await?;
             }
             return self.answer_again(name, request, found, line).await;
         }
         match own {
             None => self.settle_without_key(name, request, line).await,
             Some(own) if appended => self.settle_appended(name, request, &own, line).await,
-            Some(own) => self.answer_again(name, request, &own, line).await,
+            Some(own) => {
+                // An earlier request made it.
+                self.update(request.id, &own.key, |known| known.repeated = true);
+                self.answer_again(name, request, &own, line).await
+            }
         }
     }
 
     async fn settle_appended(&self, name: &Name, request: &ClaimRequest, own: &Entry, line: &Line) -> Result<Settled> {
         let before = line.queue_before(own.created, self.wall());
         if let Some(refusal) = before.refusal(request) {
-            self.withdraw(own, None).await?;
+            self.take_back(request.id, own).await?;
             return Ok(Some(self.answer(Claimed::Refused(refusal))));
         }
         if let Some(outer) = line.outer_of(own, request.id, self.wall()) {
@@ -251,6 +257,7 @@ impl Desk {
         let compare = vec![Compare::none_since(&under, line.revision), Compare::absent(&key)];
         let success = vec![put(&key, value.encode(), lease.id)];
         let found = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        self.update(request.id, &key, |known| known.unanswered = false);
         let Some(found) = found.filter(|found| found.succeeded) else { return Ok(None) };
         let created = found.header().revision;
         let number = revision(created);
@@ -305,6 +312,7 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl).max(request.ttl),
+            unanswered: false,
             repeated: true,
             ending: false,
         };
@@ -360,6 +368,15 @@ impl Desk {
             });
         }
         Ok(done)
+    }
+
+    /// Takes back a key that was made in vain.
+    async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
+        if !self.withdraw(own, None).await? {
+            // Somebody took it over, and lives by its lease.
+            self.update(id, &own.key, |known| known.repeated = true);
+        }
+        Ok(())
     }
 
     /// Takes back a key, unless it has changed, or the one that makes it needless.

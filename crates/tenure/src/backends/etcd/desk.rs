@@ -271,10 +271,12 @@ impl Desk {
             holds: true,
             asked: self.clock.now(),
             ttl,
+            unanswered: false,
             repeated: true,
             ending: false,
         };
-        self.moved(id, known);
+        // Its own key, if it had one, is gone.
+        self.spare_lease_of(self.moved(id, known).filter(|before| before.key != outer.key));
         let token = Token(super::entry::revision(outer.created));
         Ok(Some(Grant { token, block_end: token, at: since }))
     }

@@ -52,10 +52,7 @@ impl Desk {
         let found = self.convoy.txn(name, request).await?;
         if found.succeeded {
             self.forget(id);
-            if !known.repeated && known.created != 0 {
-                // Its lease has nothing else to keep alive, nor will have: the next claim may have it.
-                self.leases.give_back(known.lease);
-            }
+            self.spare_lease_of(Some(known));
             return Ok(Released::Yes);
         }
         let own = found.into_ranges().next().ok_or_else(odd)?.kvs.into_iter().next().map(Entry::of);

@@ -126,6 +126,7 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl),
+            unanswered: false,
             repeated: true,
             ending: false,
         }))

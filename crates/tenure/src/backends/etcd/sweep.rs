@@ -53,6 +53,7 @@ impl Desk {
                 holds: false,
                 asked: self.clock.now(),
                 ttl: lease.ttl(),
+                unanswered: true,
                 repeated: true,
                 ending: true,
             };

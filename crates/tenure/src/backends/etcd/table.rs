@@ -26,7 +26,9 @@ pub(super) struct Known {
     /// When it was last asked for, answered or not.
     pub(super) asked: Moment,
     pub(super) ttl: Duration,
-    /// Whether it was asked for more than once: an earlier request may still arrive.
+    /// Whether its key was asked for, and nothing was answered.
+    pub(super) unanswered: bool,
+    /// Whether an earlier request for its key may have been done, or may still arrive.
     pub(super) repeated: bool,
     /// It is being ended by this client: its key may go at any moment, so it is nobody's to trust.
     pub(super) ending: bool,
@@ -193,6 +195,13 @@ impl Desk {
         }
     }
 
+    /// A claim has no key any more. If there is none that may yet come, its lease keeps nothing alive: the next claim may have it.
+    pub(super) fn spare_lease_of(&self, gone: Option<Known>) {
+        if let Some(gone) = gone.filter(|gone| !gone.unanswered && !gone.repeated) {
+            self.leases.give_back(gone.lease);
+        }
+    }
+
     /// etcd no longer has a lease: what lived by it has ended.
     pub(super) fn lose(&self, lease: &Lease) {
         if !lease.lose() {
@@ -243,6 +252,7 @@ mod tests {
             holds: false,
             asked,
             ttl: TTL,
+            unanswered: false,
             repeated: false,
             ending: false,
         }
