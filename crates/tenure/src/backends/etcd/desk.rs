@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::convoy::Convoy;
 use super::ear::Ear;
-use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, only};
+use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, is_claim_under, only};
 use super::error::odd;
 use super::lease::Leases;
 use super::road::Road;
@@ -298,7 +298,7 @@ pub(super) fn own_and_line(under: &[u8], found: TxnResponse) -> Result<(Option<E
     let revision = found.header().revision;
     let mut ranges = found.into_ranges();
     let (own, front) = (ranges.next().ok_or_else(odd)?, ranges.next().ok_or_else(odd)?);
-    let own = own.kvs.into_iter().next().map(Entry::of);
+    let own = own.kvs.into_iter().find(|kv| is_claim_under(under, kv)).map(Entry::of);
     Ok((own, Line::of(under, front.kvs, front.more, revision)))
 }
 

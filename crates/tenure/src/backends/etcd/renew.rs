@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tonic::Status;
 
 use super::desk::Desk;
-use super::entry::{Entry, Line, head, only};
+use super::entry::{Entry, Line, head, is_claim_under, only};
 use super::error::translate;
 use super::lease::{Kept, Lease};
 use super::link::Link;
@@ -184,12 +184,13 @@ impl Desk {
         let mut reads = Vec::with_capacity(piece.len());
         for asked in piece {
             let own: RangeResponse = next()?;
-            let own = own.kvs.into_iter().next().map(Entry::of);
+            let under = self.keys.under(&asked.known.name);
+            let own = own.kvs.into_iter().find(|kv| is_claim_under(&under, kv)).map(Entry::of);
             let line = if asked.known.holds {
                 None
             } else {
                 let front = next()?;
-                Some(Line::of(&self.keys.under(&asked.known.name), front.kvs, front.more, header.revision))
+                Some(Line::of(&under, front.kvs, front.more, header.revision))
             };
             reads.push(Read { header, own, line });
         }
