@@ -1,10 +1,13 @@
 //! Queues: longer than is read at once, and with claims that are there twice or half.
 
+use std::sync::Arc;
+
 use tenure::ErrorKind;
-use tenure::backend::Backend as _;
+use tenure::backend::{Backend as _, Event};
+use tenure::clock::SystemClock;
 use tenure_testkit::servers::Etcd;
 
-use crate::support::{LONG, connect, soon, turn, until_waiting};
+use crate::support::{LONG, connect, name, request, soon, stands, store, turn, until_waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_readers_than_are_read_at_once_are_all_counted() {
@@ -30,4 +33,38 @@ async fn more_readers_than_are_read_at_once_are_all_counted() {
         guard.release().await.unwrap();
     }
     turn(writer).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn far_back_in_a_queue_names_below_it_are_not_waited_for() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = connect(&etcd.url()).await;
+    let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let mut waits = Vec::new();
+    for _ in 0..260 {
+        let lock = a.lock("x").ttl(LONG).strict_fifo();
+        waits.push(tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() }));
+    }
+    until_waiting(&a, "x", 260).await;
+    let below = a.lock("x/below").ttl(LONG).acquire().await.unwrap();
+    // Below the engine: it looks again only if it is told to.
+    let (store, last) = (store(&etcd, Arc::new(SystemClock)).await, request(LONG));
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    store.listen(Arc::new(move |event| drop(tell.send(event))));
+    assert!(stands(&store, "x", &last).await.state.is_err());
+    held.release().await.unwrap();
+    for wait in waits {
+        soon("its turn", wait).await.unwrap();
+    }
+    let granted = async {
+        loop {
+            match told.recv().await.unwrap() {
+                Event::Granted { id, .. } if id == last.id => return,
+                _ => {}
+            }
+        }
+    };
+    soon("the last one's turn", granted).await;
+    store.release(&name("x"), last.id, None).await.unwrap();
+    below.release().await.unwrap();
 }

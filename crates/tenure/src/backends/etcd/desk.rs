@@ -26,6 +26,9 @@ use crate::token::Token;
 /// How often an operation is begun anew because a queue changed under it.
 pub(super) const TRIES_MAX: usize = 16;
 
+/// How many keys are read to find the claim before one that is far back.
+const BEFORE_MAX: i64 = 16;
+
 pub(super) struct Desk {
     pub(super) road: Arc<Road>,
     pub(super) convoy: Arc<Convoy>,
@@ -153,13 +156,15 @@ impl Desk {
         let before = RangeRequest {
             max_create_revision: own.created.saturating_sub(1),
             sort_order: DESCENDING,
-            limit: 1,
+            limit: BEFORE_MAX,
             keys_only: true,
             ..all(&under)
         };
         debug_assert_eq!(before.sort_target, BY_CREATION);
         let before = self.range(before).await?;
-        let target = before.kvs.into_iter().next().map_or(Target::Everything, |kv| Target::Key(kv.key));
+        // Among keys of names below this one it may be further up: then anything may be what it waits for.
+        let before = before.kvs.into_iter().find(|kv| is_claim_under(&under, kv));
+        let target = before.map_or(Target::Everything, |kv| Target::Key(kv.key));
         self.watch(name, id, target, line.revision);
         let place = line.queue(self.wall()).place_at_the_end(self.wall());
         Ok(Standing { number, ttl, state: Err(place) })
