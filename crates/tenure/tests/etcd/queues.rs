@@ -1,13 +1,15 @@
 //! Queues: longer than is read at once, and with claims that are there twice or half.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use tenure::ErrorKind;
-use tenure::backend::{Backend as _, Event};
+use tenure::backend::{Backend as _, ClaimRequest, Event, Released};
 use tenure::clock::SystemClock;
 use tenure_testkit::servers::Etcd;
 
-use crate::support::{LONG, connect, name, request, soon, stands, store, turn, until_waiting};
+use crate::support::{LONG, connect, name, request, soon, stands, store, turn, until, until_waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_readers_than_are_read_at_once_are_all_counted() {
@@ -67,4 +69,30 @@ async fn far_back_in_a_queue_names_below_it_are_not_waited_for() {
     soon("the last one's turn", granted).await;
     store.release(&name("x"), last.id, None).await.unwrap();
     below.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_re_entry_whose_answer_was_lost_is_released() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = store(&etcd, Arc::new(SystemClock)).await;
+    for queue in [true, false] {
+        let outer = ClaimRequest { solo: false, ..request(LONG) };
+        let inner = ClaimRequest { owner: outer.owner.clone(), queue, solo: false, ..request(LONG) };
+        stands(&a, "x", &outer).await;
+        let claims = async || a.inspect(&name("x")).await.unwrap().holders.iter().map(|held| held.claims.len()).sum();
+        let mut joining = a.claim(&name("x"), inner.clone());
+        until("it has joined", async || {
+            assert!(joining.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it goes on to renew");
+            // So that what was sent has arrived, and its answer is not looked at any more.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let joined: usize = claims().await;
+            joined == 2
+        })
+        .await;
+        drop(joining);
+        assert_eq!(a.release(&name("x"), inner.id, None).await.unwrap(), Released::Yes);
+        assert_eq!(claims().await, 1);
+        assert_eq!(a.release(&name("x"), outer.id, None).await.unwrap(), Released::Yes);
+        assert!(a.inspect(&name("x")).await.unwrap().is_free());
+    }
 }

@@ -58,6 +58,8 @@ impl Desk {
         let own = found.into_ranges().next().ok_or_else(odd)?.kvs.into_iter().next().map(Entry::of);
         match own {
             Some(own) if own.part(id).is_some() => self.remove(name, id, number, own).await,
+            // It may be by another key: it may have joined what its owner holds, unanswered.
+            _ if known.created == 0 || known.repeated => self.release_found(name, id, number).await,
             _ => self.not_there(id, number).await,
         }
     }
