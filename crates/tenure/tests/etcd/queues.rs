@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tenure::ErrorKind;
 use tenure::backend::{Backend as _, ClaimRequest, Event, Released};
 use tenure::clock::SystemClock;
+use tenure::{ErrorKind, Owner};
 use tenure_testkit::servers::Etcd;
 
 use crate::support::{LONG, connect, name, request, soon, stands, store, turn, until, until_waiting};
@@ -69,6 +69,38 @@ async fn far_back_in_a_queue_names_below_it_are_not_waited_for() {
     soon("the last one's turn", granted).await;
     store.release(&name("x"), last.id, None).await.unwrap();
     below.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_there_twice_is_not_granted_by_the_other_key() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = store(&etcd, Arc::new(SystemClock)).await;
+    let lease = etcd.etcdctl(&["lease", "grant", "600"]).split_whitespace().nth(1).unwrap().to_owned();
+    let put = |value: &str| etcd.etcdctl(&["put", &format!("--lease={lease}"), &format!("x/{lease}"), value]);
+    put("");
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    a.listen(Arc::new(move |event| drop(tell.send(event))));
+    let waits = request(LONG);
+    let standing = stands(&a, "x", &waits).await;
+    assert!(standing.state.is_err(), "{standing:?}");
+    // A claim with the same id, by a key that was there before.
+    let (id, owner) = (waits.id, Owner::random());
+    put(&format!(
+        r#"{{"owner":"{owner}","claims":[{{"id":"{id}","label":"","shape":"Exclusive","ttl":600000000,"since":0}}]}}"#
+    ));
+    assert_eq!(a.inspect(&name("x")).await.unwrap().holders[0].claims[0].0, id, "it is read as that");
+    let ended = async {
+        loop {
+            match told.recv().await.unwrap() {
+                Event::Ended { id: ended, number, .. } if ended == id => return number,
+                Event::Granted { .. } => panic!("it has what another key was given"),
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(soon("it is told", ended).await, standing.number);
+    let keys = etcd.etcdctl(&["get", "--prefix", "--keys-only", "x/"]);
+    assert_eq!(keys.split_whitespace().count(), 1, "the first one stands: {keys}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::{Desk, TRIES_MAX, delete, own_and_line, put, put_again};
+use super::desk::{Desk, Stood, TRIES_MAX, delete, own_and_line, put, put_again};
 use super::entry::{Entry, Line, Part, Value, head, only, revision};
 use super::error::{is_missing_lease, odd};
 use super::lease::Lease;
@@ -212,8 +212,14 @@ impl Desk {
             known.created = own.created;
             known.number = revision(own.created);
         });
-        let standing = self.standing(name, request.id, own, line).await?;
-        Ok(self.stands(request.id, &own.key, own.created, standing))
+        match self.standing(name, request.id, own, line).await? {
+            Stood::Here(standing) => Ok(self.stands(request.id, &own.key, own.created, standing)),
+            Stood::Elsewhere(line) => {
+                self.take_back(request.id, own).await?;
+                let found = line.find(request.id).ok_or_else(odd)?;
+                self.answer_again(name, request, found, &line).await
+            }
+        }
     }
 
     /// It has no key, and gets one only if it holds at once.
@@ -330,8 +336,14 @@ impl Desk {
         if let Some(outer) = line.outer_of(found, request.id, self.wall()) {
             return self.re_enter(name, request, outer, part.clone(), Some(found), line).await;
         }
-        let standing = self.standing(name, request.id, found, line).await?;
-        Ok(self.stands(request.id, &found.key, found.created, standing))
+        match self.standing(name, request.id, found, line).await? {
+            Stood::Here(standing) => Ok(self.stands(request.id, &found.key, found.created, standing)),
+            Stood::Elsewhere(_) => {
+                // Asked for once more without this key, it is answered for by the other.
+                self.withdraw(found, None).await?;
+                Ok(None)
+            }
+        }
     }
 
     /// Another attempt with this id: the one before can no longer end it.

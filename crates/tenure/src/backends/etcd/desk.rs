@@ -41,6 +41,13 @@ pub(super) struct Desk {
     pub(super) claims: Mutex<Claims>,
 }
 
+/// How a claim stands, seen from one of its keys.
+pub(super) enum Stood {
+    Here(Standing),
+    /// By an earlier key, in this queue: another try, of this or another process, got through as well. What that one has is not this one's.
+    Elsewhere(Line),
+}
+
 impl Desk {
     /// Called on the runtime that the client lives on.
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>) -> Self {
@@ -131,24 +138,17 @@ impl Desk {
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing in etcd.
-    pub(super) async fn standing(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Standing> {
+    pub(super) async fn standing(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Stood> {
         let part = own.part(id).ok_or_else(odd)?;
         let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
-        if let Some(standing) = line.queue(self.wall()).standing(id, self.wall()) {
-            match &standing.state {
-                Ok(_) => self.ear.forget(id),
-                Err(_) => self.watch(name, id, line.target(own, id), line.revision),
-            }
-            return Ok(standing);
+        if let Some(stood) = self.stood(name, id, own, line) {
+            return Ok(stood);
         }
         if part.shape != Shape::Exclusive {
             // What one that can hold together with others waits for is not the one before it.
             let whole = self.line(name).await?;
-            if let Some(standing) = whole.queue(self.wall()).standing(id, self.wall()) {
-                if standing.state.is_err() {
-                    self.watch(name, id, whole.target(own, id), whole.revision);
-                }
-                return Ok(standing);
+            if let Some(stood) = self.stood(name, id, own, &whole) {
+                return Ok(stood);
             }
         }
         // Too far back to be read with the others: it is the turn of the one before it first.
@@ -167,7 +167,20 @@ impl Desk {
         let target = before.map_or(Target::Everything, |kv| Target::Key(kv.key));
         self.watch(name, id, target, line.revision);
         let place = line.queue(self.wall()).place_at_the_end(self.wall());
-        Ok(Standing { number, ttl, state: Err(place) })
+        Ok(Stood::Here(Standing { number, ttl, state: Err(place) }))
+    }
+
+    /// The same, as far as it is seen in what was read of the queue.
+    fn stood(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Option<Stood> {
+        if line.find(id)?.key != own.key {
+            return Some(Stood::Elsewhere(line.clone()));
+        }
+        let standing = line.queue(self.wall()).standing(id, self.wall())?;
+        match &standing.state {
+            Ok(_) => self.ear.forget(id),
+            Err(_) => self.watch(name, id, line.target(own, id), line.revision),
+        }
+        Some(Stood::Here(standing))
     }
 
     fn watch(&self, name: &Name, id: ClaimId, target: Target, revision: i64) {
@@ -209,13 +222,22 @@ impl Desk {
                 // That one has ended meanwhile, and it may be this one's turn.
                 continue;
             }
-            let standing = self.standing(&known.name, id, &own, &line).await?;
-            if let Ok(grant) = standing.state
-                && self.takes_hold(id, &own)
-            {
-                self.granted(id, grant, known.number);
+            match self.standing(&known.name, id, &own, &line).await? {
+                Stood::Here(standing) => {
+                    if let Ok(grant) = standing.state
+                        && self.takes_hold(id, &own)
+                    {
+                        self.granted(id, grant, known.number);
+                    }
+                    return Ok(());
+                }
+                // It is claimed anew, by that key.
+                Stood::Elsewhere(_) if self.withdraw(&own, None).await? => {
+                    self.ended(id, known, Loss::Gone);
+                    return Ok(());
+                }
+                Stood::Elsewhere(_) => {}
             }
-            return Ok(());
         }
         Ok(())
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tonic::Status;
 
-use super::desk::Desk;
+use super::desk::{Desk, Stood};
 use super::entry::{Entry, Line, head, is_claim_under, only};
 use super::error::translate;
 use super::lease::{Kept, Lease};
 use super::link::Link;
 use super::table::Known;
 use super::wire::{Answered as _, Header, RangeResponse, Request, TxnRequest};
-use crate::backend::{Answer, RenewRequest, Renewed, Standing};
+use crate::backend::{Answer, Place, RenewRequest, Renewed, Standing};
 use crate::clock::{Moment, micros};
 use crate::error::Result;
 use crate::machine::Grant;
@@ -269,31 +269,39 @@ impl Desk {
             }
             Some(line) => {
                 let line = self.telling(&known.name, line).await?;
-                self.place(asked, own, &line).await?
+                match self.place(asked, own, &line).await? {
+                    Some(state) => state,
+                    None => return Ok(Renewed::Unknown("the claim is there by another key as well".into())),
+                }
             }
         };
         Ok(Renewed::Stands(Standing { number, ttl, state }))
     }
 
-    /// How a claim stands that waited when it was last looked at.
+    /// How a claim stands that waited when it was last looked at. None if that is not settled: it is looked at again.
     async fn place(
         self: &Arc<Self>,
         asked: &Asked,
         own: &Entry,
         line: &Line,
-    ) -> Result<std::result::Result<Grant, crate::backend::Place>> {
+    ) -> Result<Option<std::result::Result<Grant, Place>>> {
         let id = asked.request.id;
-        let state = self.standing(&asked.known.name, id, own, line).await?.state;
-        if line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some() {
+        let stood = self.standing(&asked.known.name, id, own, line).await?;
+        let joins = line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some();
+        let settled = match stood {
+            Stood::Here(standing) if !joins => {
+                if standing.state.is_ok() {
+                    self.takes_hold(id, own);
+                }
+                return Ok(Some(standing.state));
+            }
             // Its owner holds by now: it joins what holds, and is told.
-            let desk = self.clone();
-            self.runtime.spawn(async move { desk.look_again(id).await });
-            return Ok(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall())));
-        }
-        if state.is_ok() {
-            self.takes_hold(id, own);
-        }
-        Ok(state)
+            Stood::Here(_) => Some(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall()))),
+            Stood::Elsewhere(_) => None,
+        };
+        let desk = self.clone();
+        self.runtime.spawn(async move { desk.look_again(id).await });
+        Ok(settled)
     }
 
     /// What to say of a claim that is not there.
