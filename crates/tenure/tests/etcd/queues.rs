@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tenure::backend::{Backend as _, ClaimRequest, Event, Released};
+use tenure::backend::{Backend as _, ClaimRequest, Event, Released, Renewed};
 use tenure::clock::SystemClock;
 use tenure::{ErrorKind, Owner};
 use tenure_testkit::servers::Etcd;
 
-use crate::support::{LONG, connect, name, request, soon, stands, store, turn, until, until_waiting};
+use crate::support::{
+    LONG, connect, name, put_long, renewal, request, soon, stands, store, turn, until, until_waiting,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_readers_than_are_read_at_once_are_all_counted() {
@@ -127,4 +129,26 @@ async fn a_re_entry_whose_answer_was_lost_is_released() {
         assert_eq!(a.release(&name("x"), outer.id, None).await.unwrap(), Released::Yes);
         assert!(a.inspect(&name("x")).await.unwrap().is_free());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_too_large_to_be_read_keeps_no_other_claim_from_being_renewed() {
+    let etcd = Etcd::builder().members(1).start();
+    let (a, b) = (store(&etcd, Arc::new(SystemClock)).await, store(&etcd, Arc::new(SystemClock)).await);
+    let [large, small, other] = [(); 3].map(|()| request(LONG));
+    stands(&b, "large", &request(LONG)).await;
+    stands(&b, "small", &request(LONG)).await;
+    stands(&a, "large", &large).await;
+    stands(&a, "small", &small).await;
+    stands(&a, "other", &other).await;
+    for number in 0..50 {
+        put_long(&etcd, &format!("large/below/{number}"), &vec![b'x'; 1_400_000]);
+    }
+    let batch = vec![renewal("other", &other), renewal("large", &large), renewal("small", &small)];
+    let answer = soon("an answer", a.renew(batch, false)).await.unwrap().value;
+    assert!(matches!(&answer[0], Renewed::Stands(standing) if standing.state.is_ok()), "{answer:?}");
+    assert!(matches!(answer[1], Renewed::Unknown(_)), "{answer:?}");
+    assert!(matches!(&answer[2], Renewed::Stands(standing) if standing.state.is_err()), "{answer:?}");
+    let alone = soon("an answer", a.renew(vec![renewal("large", &large)], false)).await.unwrap_err();
+    assert!(alone.to_string().contains("too large"), "{alone}");
 }

@@ -83,7 +83,8 @@ impl Desk {
                 match (asked, kept, read) {
                     (Err(answer), _, _) => answer.clone(),
                     // What one claim needs and does not get is no other's trouble.
-                    (Ok(asked), Some(kept), Some(read)) => {
+                    (Ok(_), _, Some(Err(status))) => Renewed::Unknown(translate(&status).to_string().into()),
+                    (Ok(asked), Some(kept), Some(Ok(read))) => {
                         let judged = self.judge(asked, kept, read, counted_from).await;
                         judged.unwrap_or_else(|error| Renewed::Unknown(error.to_string().into()))
                     }
@@ -146,38 +147,49 @@ impl Desk {
         kept
     }
 
-    /// Reads every claim of the batch over the link that its lease was kept alive by.
-    async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<Read>> {
-        let mut pieces: Vec<Vec<&Asked>> = vec![Vec::new()];
-        let mut reads = 0;
-        for asked in claims {
-            let more = if asked.known.holds { 1 } else { 2 };
-            if reads + more > READS_MAX {
-                pieces.push(Vec::new());
-                reads = 0;
-            }
-            reads += more;
-            if let Some(piece) = pieces.last_mut() {
-                piece.push(asked);
-            }
+    /// Reads every claim of the batch over the link that its lease was kept alive by, in order. An error if none could be read.
+    async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<std::result::Result<Read, Status>>> {
+        // Queues may be long, which is no trouble of those that hold: only their own keys are read, and apart from the others.
+        let numbered = claims.iter().copied().enumerate();
+        let (hold, wait): (Vec<_>, Vec<_>) = numbered.partition(|(_, asked)| asked.known.holds);
+        let pieces = hold.chunks(READS_MAX).chain(wait.chunks(READS_MAX / 2)).map(|piece| async move {
+            let (places, piece): (Vec<usize>, Vec<&Asked>) = piece.iter().copied().unzip();
+            places.into_iter().zip(self.read_piece(link, &piece).await).collect::<Vec<_>>()
+        });
+        let mut all: Vec<_> = join_all(pieces).await.into_iter().flatten().collect();
+        all.sort_by_key(|(place, _)| *place);
+        let all: Vec<_> = all.into_iter().map(|(_, read)| read).collect();
+        match all.first() {
+            Some(Err(status)) if all.iter().all(std::result::Result::is_err) => Err(translate(status)),
+            _ => Ok(all),
         }
-        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).map(|piece| self.read(link, piece));
-        let mut all = Vec::with_capacity(claims.len());
-        for read in join_all(pieces).await {
-            all.extend(self.road.judged(link, read)?);
-        }
-        Ok(all)
     }
 
-    async fn read(&self, link: &Link, piece: Vec<&Asked>) -> std::result::Result<Vec<Read>, Status> {
+    async fn read_piece(&self, link: &Link, piece: &[&Asked]) -> Vec<std::result::Result<Read, Status>> {
+        match self.read(link, piece).await {
+            Ok(reads) => reads.into_iter().map(Ok).collect(),
+            Err(_) if piece.len() > 1 && !link.is_left() => {
+                // It is because of one of them, such as a queue that is too large to be read. Which one, each finds out by itself.
+                let each = piece.iter().map(|asked| async move {
+                    let read = self.read(link, &[asked]).await?.pop();
+                    read.ok_or_else(|| Status::internal("an answer is missing"))
+                });
+                join_all(each).await
+            }
+            Err(status) => piece.iter().map(|_| Err(status.clone())).collect(),
+        }
+    }
+
+    async fn read(&self, link: &Link, piece: &[&Asked]) -> std::result::Result<Vec<Read>, Status> {
         let mut success = Vec::new();
-        for asked in &piece {
+        for asked in piece {
             success.push(Request::Range(only(&asked.known.key)).into());
             if !asked.known.holds {
                 success.push(Request::Range(head(&self.keys.under(&asked.known.name))).into());
             }
         }
-        let found = link.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
+        let found = link.txn(TxnRequest { success, ..TxnRequest::default() }).await;
+        let found = found.inspect_err(|status| drop(self.road.judged::<()>(link, Err(status.clone()))))?;
         let header = found.header();
         let mut ranges = found.into_ranges();
         let mut next = || ranges.next().ok_or_else(|| Status::internal("an answer is missing"));
