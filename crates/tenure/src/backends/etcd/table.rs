@@ -45,9 +45,9 @@ impl Known {
 pub(super) struct Claims(HashMap<ClaimId, Known>);
 
 impl Claims {
-    /// False if the claim with this id is being ended.
+    /// False if the claim with this id is being ended, and has not ended with its lease.
     fn enter(&mut self, id: ClaimId, known: Known) -> bool {
-        if self.0.get(&id).is_some_and(|before| before.ending) {
+        if self.0.get(&id).is_some_and(|before| before.ending && !before.lease.is_gone()) {
             return false;
         }
         self.0.insert(id, known);
@@ -280,7 +280,10 @@ mod tests {
         assert!(claims.ask(&Name::new("x").unwrap(), ID, late).is_some_and(|known| known.ending));
         assert!(claims.living(ID, b"x/1-7", 5).is_none());
         assert!(!claims.enter(ID, known(late)), "its key may go at any moment");
-        assert_eq!(claims.end_overdue(1, late).len(), 1, "tried again, should it not have been answered");
+        let again = claims.end_overdue(1, late);
+        assert_eq!(again.len(), 1, "tried again, should it not have been answered");
+        assert!(again[0].1.lease.lose());
+        assert!(claims.enter(ID, known(late)), "it has ended with its lease");
     }
 
     #[test]
