@@ -108,7 +108,14 @@ impl Desk {
         }
         let unknown = |error: crate::Error| Renewed::Unknown(error.to_string().into());
         match self.found(&request).await.map_err(unknown)? {
-            Some(known) => Ok(Asked { request, known, own: false }),
+            Some(known) => {
+                // What lives by a shared lease of this client is ended by it, unless it is known.
+                let own = known.lease.shared;
+                if own && !self.remember(request.id, known.clone()) {
+                    return Err(Renewed::Gone);
+                }
+                Ok(Asked { request, known, own })
+            }
             None => Err(self.missing(request.id, None).await.unwrap_or_else(unknown)),
         }
     }
