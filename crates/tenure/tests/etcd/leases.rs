@@ -6,13 +6,7 @@ use std::time::Duration;
 use tenure::{ErrorKind, Loss};
 use tenure_testkit::servers::{Etcd, shared};
 
-use crate::support::{LONG, connect, soon, turn, until, until_waiting, waiting};
-
-/// All leases, as etcdctl prints them.
-fn leases(etcd: &Etcd) -> Vec<String> {
-    let told = etcd.etcdctl(&["lease", "list"]);
-    told.lines().skip(1).map(str::to_owned).collect()
-}
+use crate::support::{LONG, connect, leases, soon, turn, until, until_waiting, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_etcd_revokes_is_lost_at_the_next_renewal() {
@@ -116,4 +110,26 @@ async fn readers_use_their_leases_again() {
         read.release().await.unwrap();
     }
     assert_eq!(leases(&etcd).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_busy_or_refused_uses_its_lease_again() {
+    let etcd = Etcd::builder().members(1).start();
+    let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let read = a.rwlock("x").read().ttl(LONG).acquire().await.unwrap();
+    for _ in 0..10 {
+        assert!(b.session().lock("x").ttl(LONG).try_acquire().await.unwrap().is_none());
+        // It is appended, and taken back.
+        let refused = b.semaphore("x", 3).ttl(LONG).acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    }
+    let session = b.session();
+    let outer = session.lock("y").ttl(LONG).acquire().await.unwrap();
+    for _ in 0..10 {
+        session.lock("y").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+        session.lock("y").ttl(LONG).try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(leases(&etcd).len(), 3, "the reader's, the session's, and one for all others");
+    outer.release().await.unwrap();
+    read.release().await.unwrap();
 }

@@ -8,5 +8,7 @@ mod faults;
 mod keys;
 mod leases;
 mod peers;
+mod queues;
 mod support;
+mod sweeps;
 mod together;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_testkit::servers::{Etcd, shared};
 
-use crate::support::{LONG, connect, soon, turn, until, until_waiting, waiting};
+use crate::support::{LONG, connect, has_key, soon, turn, until, until_waiting, waiting};
 
 /// `etcdctl lock NAME`, which prints the key it holds.
 fn etcdctl_lock(etcd: &Etcd, name: &str) -> Child {
@@ -85,4 +85,20 @@ async fn a_break_ends_a_foreign_holder_too() {
     a.lock("broken").ttl(Duration::from_secs(5)).acquire().await.unwrap().release().await.unwrap();
     held.kill().unwrap();
     held.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_under_a_name_is_no_claim_and_is_left_alone() {
+    let etcd = shared::etcd();
+    let a = connect(&etcd.url()).await;
+    etcd.etcdctl(&["put", "data/7f", "of somebody else"]);
+    assert!(a.inspect("data").await.unwrap().is_free());
+    assert_eq!(a.break_holders("data", None, "test").await.unwrap(), 0);
+    let held = soon("a grant", a.lock("data").ttl(LONG).try_acquire()).await.unwrap().expect("nobody holds it");
+    let next = waiting(&a, "data", LONG);
+    until_waiting(&a, "data", 1).await;
+    assert_eq!(a.break_holders("data", None, "test").await.unwrap(), 1);
+    soon("the loss", held.lost()).await;
+    turn(next).await.release().await.unwrap();
+    assert!(has_key(etcd, "data/7f"));
 }

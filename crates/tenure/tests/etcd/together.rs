@@ -104,3 +104,22 @@ async fn a_member_that_hangs_is_left_although_nobody_waits_for_it_to_the_end() {
     }
     assert!(hung > 0, "the member in use was among them");
 }
+
+#[test]
+fn a_runtime_that_ends_takes_what_waits_with_it() {
+    let etcd = Etcd::builder().members(1).start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let a = connect(&etcd.url()).await;
+        let mut held = Vec::new();
+        for _ in 0..400 {
+            held.push(a.rwlock("x").read().ttl(LONG).acquire().await.unwrap());
+        }
+        etcd.pause(0);
+        // Their releases wait for each other, as they are about one name.
+        drop(held);
+        tokio::task::yield_now().await;
+    });
+    drop(runtime);
+    etcd.resume(0);
+}

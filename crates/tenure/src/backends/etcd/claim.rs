@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::{Desk, Known, TRIES_MAX, delete, own_and_line, put, put_again};
+use super::desk::{Desk, Stood, TRIES_MAX, delete, own_and_line, put, put_again};
 use super::entry::{Entry, Line, Part, Value, head, only, revision};
 use super::error::{is_missing_lease, odd};
 use super::lease::Lease;
 use super::road::Failure;
+use super::table::Known;
 use super::wire::{Answered as _, Compare, Request, TxnRequest};
 use crate::backend::{Answer, ClaimRequest, Claimed, Refusal, Standing};
 use crate::error::{Certainty, Error, ErrorKind, Result};
@@ -28,17 +29,20 @@ impl Desk {
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: whoever cancels releases the claim by its id.
-    pub(super) async fn claim(&self, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
+    pub(super) async fn claim(self: &Arc<Self>, name: &Name, request: &ClaimRequest) -> Result<Answer<Claimed>> {
         for tries in 0..TRIES_MAX {
             let tried = self.try_claim(name, request, tries).await;
             // Once it was asked for, whatever fails afterwards does not undo that.
-            let begun = self.known(name, request.id).is_some();
-            let tried = tried.map_err(|error| if begun { error.with_certainty(Certainty::Unknown) } else { error });
+            let begun = self.known(name, request.id);
+            if let Some(known) = &begun {
+                // By its lease there may live what is left of others, and no claim may live long enough to be renewed.
+                self.tidy(&known.lease, self.clock.now());
+            }
+            let unknown = |error: Error| error.with_certainty(Certainty::Unknown);
+            let tried = tried.map_err(|error| if begun.is_some() { unknown(error) } else { error });
             if let Some(answer) = tried? {
-                match &answer.value {
-                    Claimed::Stands(standing) if standing.state.is_ok() => drop(self.takes_hold(request.id)),
-                    Claimed::Stands(_) => {}
-                    Claimed::Busy(_) | Claimed::Refused(_) => drop(self.forget(request.id)),
+                if !matches!(answer.value, Claimed::Stands(_)) {
+                    self.spare_lease_of(self.forget(request.id));
                 }
                 return Ok(answer);
             }
@@ -48,6 +52,11 @@ impl Desk {
 
     async fn try_claim(&self, name: &Name, request: &ClaimRequest, tries: usize) -> Result<Settled> {
         let known = self.known(name, request.id).filter(|known| !known.lease.is_gone());
+        if let Some(known) = known.as_ref().filter(|known| known.ending) {
+            // Its key goes before it gets another.
+            self.end(request.id, known).await?;
+            return Ok(None);
+        }
         // One that would end before the claim may be trusted is of no use.
         let lasting = |known: &Known| known.lease.ttl() >= request.ttl;
         let joined = known.as_ref().is_some_and(|known| known.key != self.keys.claim(name, known.lease.id, request.id));
@@ -89,7 +98,9 @@ impl Desk {
     /// Makes the key of a claim: at the tail if it may wait, else only where the name is free.
     async fn append(&self, name: &Name, request: &ClaimRequest, lease: Arc<Lease>, waits: bool) -> Result<Settled> {
         let (under, key) = (self.keys.under(name), self.keys.claim(name, lease.id, request.id));
-        self.begin(name, request, &key, &lease);
+        if !self.begin(name, request, &key, &lease) {
+            return Ok(None);
+        }
         let value = self.value_of(request);
         let compare = if waits { Compare::absent(&key) } else { Compare::none_under(&under) };
         let front = || Request::Range(head(&under)).into();
@@ -103,36 +114,37 @@ impl Desk {
             Some(found) => found,
             None => return Ok(None),
         };
+        self.update(request.id, &key, |known| known.unanswered = false);
         if !found.succeeded {
             let (own, line) = own_and_line(&under, found)?;
-            let line = self.unmixed(name, line).await?;
+            let line = self.telling(name, line).await?;
             return self.settle(name, request, own, &line, false).await;
         }
         let created = found.header().revision;
         let front = found.into_ranges().next().ok_or_else(odd)?;
-        let line = self.unmixed(name, Line::of(&under, front.kvs, front.more, created)).await?;
+        let line = self.telling(name, Line::of(&under, front.kvs, front.more, created)).await?;
         let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
         self.settle(name, request, Some(own), &line, true).await
     }
 
-    /// Known before it is asked for, so that what its lease has is never taken for nobody's.
-    fn begin(&self, name: &Name, request: &ClaimRequest, key: &[u8], lease: &Arc<Lease>) {
+    /// Known before it is asked for, so that what its lease has is never taken for nobody's. False if it is being ended.
+    fn begin(&self, name: &Name, request: &ClaimRequest, key: &[u8], lease: &Arc<Lease>) -> bool {
         // Nothing is taken over from an earlier claim with this id: it may have ended.
         let before = self.known(name, request.id).filter(|known| known.key == key);
-        self.remember(
-            request.id,
-            Known {
-                name: name.clone(),
-                key: key.to_vec(),
-                lease: lease.clone(),
-                created: 0,
-                number: 0,
-                holds: false,
-                asked: self.clock.now(),
-                ttl: request.ttl,
-                repeated: before.is_some(),
-            },
-        );
+        let known = Known {
+            name: name.clone(),
+            key: key.to_vec(),
+            lease: lease.clone(),
+            created: 0,
+            number: 0,
+            holds: false,
+            asked: self.clock.now(),
+            ttl: request.ttl,
+            unanswered: true,
+            repeated: before.is_some_and(|before| before.unanswered || before.repeated),
+            ending: false,
+        };
+        self.remember(request.id, known)
     }
 
     fn value_of(&self, request: &ClaimRequest) -> Value {
@@ -171,36 +183,43 @@ impl Desk {
         if let Some(found) = elsewhere {
             // An earlier try, of this or another process, got through under another key.
             if let Some(own) = own.as_ref().filter(|own| own.part(request.id).is_some()) {
-                self.withdraw(own, None).await?;
+                self.take_back(request.id, own).await?;
             }
             return self.answer_again(name, request, found, line).await;
         }
         match own {
             None => self.settle_without_key(name, request, line).await,
             Some(own) if appended => self.settle_appended(name, request, &own, line).await,
-            Some(own) => self.answer_again(name, request, &own, line).await,
+            Some(own) => {
+                // An earlier request made it.
+                self.update(request.id, &own.key, |known| known.repeated = true);
+                self.answer_again(name, request, &own, line).await
+            }
         }
     }
 
     async fn settle_appended(&self, name: &Name, request: &ClaimRequest, own: &Entry, line: &Line) -> Result<Settled> {
         let before = line.queue_before(own.created, self.wall());
         if let Some(refusal) = before.refusal(request) {
-            self.withdraw(own, None).await?;
+            self.take_back(request.id, own).await?;
             return Ok(Some(self.answer(Claimed::Refused(refusal))));
         }
         if let Some(outer) = line.outer_of(own, request.id, self.wall()) {
             let part = own.part(request.id).cloned().ok_or_else(odd)?;
             return self.re_enter(name, request, outer, part, Some(own), line).await;
         }
-        self.update(request.id, |known| {
+        self.update(request.id, &own.key, |known| {
             known.created = own.created;
             known.number = revision(own.created);
         });
-        let mut standing = self.standing(name, request.id, own, line).await?;
-        // Forgotten meanwhile, or without its lease: what was appended has ended.
-        let Some(known) = self.known(name, request.id).filter(|known| !known.lease.is_gone()) else { return Ok(None) };
-        standing.ttl = standing.ttl.min(known.lease.ttl());
-        Ok(Some(self.stands(request.id, standing, &known.lease)))
+        match self.standing(name, request.id, own, line).await? {
+            Stood::Here(standing) => Ok(self.stands(request.id, &own.key, own.created, standing)),
+            Stood::Elsewhere(line) => {
+                self.take_back(request.id, own).await?;
+                let found = line.find(request.id).ok_or_else(odd)?;
+                self.answer_again(name, request, found, &line).await
+            }
+        }
     }
 
     /// It has no key, and gets one only if it holds at once.
@@ -217,7 +236,7 @@ impl Desk {
         if request.reenter.is_some() {
             return Ok(Some(self.answer(Claimed::Refused(Refusal::NotHeld))));
         }
-        if line.more || !queue.has_room_for(request) {
+        if !queue.has_room_for(request) {
             if request.queue {
                 // It had re-entered a holding that is gone: it is claimed anew.
                 self.forget(request.id);
@@ -236,22 +255,25 @@ impl Desk {
             None => self.lease_for(request).await?,
         };
         let (under, key) = (self.keys.under(name), self.keys.claim(name, lease.id, request.id));
-        self.begin(name, request, &key, &lease);
+        if !self.begin(name, request, &key, &lease) {
+            return Ok(None);
+        }
         let value = self.value_of(request);
         let at = value.claims.first().map(|part| part.since).unwrap_or_default();
         let compare = vec![Compare::none_since(&under, line.revision), Compare::absent(&key)];
         let success = vec![put(&key, value.encode(), lease.id)];
         let found = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        self.update(request.id, &key, |known| known.unanswered = false);
         let Some(found) = found.filter(|found| found.succeeded) else { return Ok(None) };
         let created = found.header().revision;
         let number = revision(created);
-        self.update(request.id, |known| {
+        self.update(request.id, &key, |known| {
             known.created = created;
             known.number = number;
         });
         let grant = Grant { token: Token(number), block_end: Token(number), at };
-        let standing = Standing { number, ttl: request.ttl.min(lease.ttl()), state: Ok(grant) };
-        Ok(Some(self.stands(request.id, standing, &lease)))
+        let standing = Standing { number, ttl: request.ttl, state: Ok(grant) };
+        Ok(self.stands(request.id, &key, created, standing))
     }
 
     /// The owner holds: the claim is added to what holds.
@@ -270,10 +292,8 @@ impl Desk {
             self.lose(&known.lease);
             return Ok(None);
         }
-        // It lives as long as what it re-entered, however long it asked for.
-        let ttl = request.ttl.min(known.lease.ttl());
-        let standing = Standing { number: known.number, ttl, state: Ok(grant) };
-        Ok(Some(self.stands(request.id, standing, &known.lease)))
+        let standing = Standing { number: known.number, ttl: request.ttl, state: Ok(grant) };
+        Ok(self.stands(request.id, &known.key, known.created, standing))
     }
 
     /// The claim is in the queue already: the same answer, and a renewal. Another attempt with its id takes it over.
@@ -289,20 +309,22 @@ impl Desk {
             return Ok(None);
         }
         let lease = self.leases.of_key(found.lease, value.lived());
-        self.remember(
-            request.id,
-            Known {
-                name: name.clone(),
-                key: found.key.clone(),
-                lease: lease.clone(),
-                created: found.created,
-                number: found.number_of(part),
-                holds: false,
-                asked: self.clock.now(),
-                ttl: Duration::from_micros(part.ttl).max(request.ttl),
-                repeated: true,
-            },
-        );
+        let known = Known {
+            name: name.clone(),
+            key: found.key.clone(),
+            lease: lease.clone(),
+            created: found.created,
+            number: found.number_of(part),
+            holds: false,
+            asked: self.clock.now(),
+            ttl: Duration::from_micros(part.ttl).max(request.ttl),
+            unanswered: false,
+            repeated: true,
+            ending: false,
+        };
+        if !self.remember(request.id, known) {
+            return Ok(None);
+        }
         if !self.leases.keep(&self.road, &lease).await? {
             self.lose(&lease);
             return Ok(None);
@@ -314,9 +336,14 @@ impl Desk {
         if let Some(outer) = line.outer_of(found, request.id, self.wall()) {
             return self.re_enter(name, request, outer, part.clone(), Some(found), line).await;
         }
-        let mut standing = self.standing(name, request.id, found, line).await?;
-        standing.ttl = standing.ttl.min(lease.ttl());
-        Ok(Some(self.stands(request.id, standing, &lease)))
+        match self.standing(name, request.id, found, line).await? {
+            Stood::Here(standing) => Ok(self.stands(request.id, &found.key, found.created, standing)),
+            Stood::Elsewhere(_) => {
+                // Asked for once more without this key, it is answered for by the other.
+                self.withdraw(found, None).await?;
+                Ok(None)
+            }
+        }
     }
 
     /// Another attempt with this id: the one before can no longer end it.
@@ -347,12 +374,21 @@ impl Desk {
         let done = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
         let done = done.is_some_and(|done| done.succeeded);
         if done {
-            self.update(id, |known| {
+            self.update(id, &found.key, |known| {
                 known.lease = lease;
                 known.ttl = ttl;
             });
         }
         Ok(done)
+    }
+
+    /// Takes back a key that was made in vain.
+    async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
+        if !self.withdraw(own, None).await? {
+            // Somebody took it over, and lives by its lease.
+            self.update(id, &own.key, |known| known.repeated = true);
+        }
+        Ok(())
     }
 
     /// Takes back a key, unless it has changed, or the one that makes it needless.
@@ -367,11 +403,18 @@ impl Desk {
         Ok(self.txn(request).await?.succeeded)
     }
 
-    /// The answer for a claim that has a place. What is trusted from a moment on is not overdue before.
-    fn stands(&self, id: ClaimId, standing: Standing, lease: &Lease) -> Answer<Claimed> {
-        let counted_from = lease.counted_from();
-        self.update(id, |known| known.asked = known.asked.max(counted_from));
-        Answer { value: Claimed::Stands(standing), counted_from }
+    /// The answer for a claim that has a place by this key. What is trusted from a moment on is not overdue before. None if the claim
+    /// was given up or ended meanwhile, or its lease is gone: what was seen has ended.
+    fn stands(&self, id: ClaimId, key: &[u8], created: i64, mut standing: Standing) -> Settled {
+        let counted_from = self.vouch(id, key, created, |known| {
+            let counted_from = known.lease.counted_from();
+            // It lives as long as what it lives by, however long it asked for.
+            standing.ttl = standing.ttl.min(known.lease.ttl());
+            known.asked = known.asked.max(counted_from);
+            known.holds |= standing.state.is_ok();
+            (!known.lease.is_gone()).then_some(counted_from)
+        });
+        Some(Answer { value: Claimed::Stands(standing), counted_from: counted_from.flatten()? })
     }
 
     fn answer(&self, value: Claimed) -> Answer<Claimed> {

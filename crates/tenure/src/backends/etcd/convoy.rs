@@ -32,6 +32,8 @@ pub(super) struct Convoy {
 #[derive(Debug, Default)]
 struct Yard {
     under_way: usize,
+    /// Whether somebody is about to send all that there is room for.
+    setting_out: bool,
     waiting: VecDeque<Traveller>,
 }
 
@@ -68,20 +70,28 @@ impl Convoy {
         told.await.unwrap_or_else(given_up)
     }
 
-    /// Sends some of those that wait, if there is room: a task of its own, so that nobody waits for a caller that nobody polls.
+    /// Sends those that wait, as long as there is room: each time a task of its own, so that nobody waits for a caller that nobody polls.
     fn set_out(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.yard().setting_out, true) {
+            // Seen to by whoever does so already. That may be this very thread: a runtime that ends drops what is given to it, and so
+            // ends a request that has not begun.
+            return;
+        }
+        while let Some(together) = self.next_together() {
+            let (convoy, place) = (self.clone(), Place(self.clone()));
+            self.runtime.spawn(async move { convoy.carry(place, together).await });
+        }
+    }
+
+    /// Who sets out next, if there is somebody and room.
+    fn next_together(&self) -> Option<Vec<Traveller>> {
         let mut yard = self.yard();
-        if yard.under_way >= UNDER_WAY_MAX {
-            return;
-        }
-        let together = yard.first_of_each_name();
-        if together.is_empty() {
-            return;
-        }
-        yard.under_way += 1;
-        drop(yard);
-        let (convoy, place) = (self.clone(), Place(self.clone()));
-        self.runtime.spawn(async move { convoy.carry(place, together).await });
+        let room = yard.under_way < UNDER_WAY_MAX;
+        let together = if room { yard.first_of_each_name() } else { Vec::new() };
+        // Told under the same lock that whoever comes next takes: it is seen to by one of both.
+        yard.setting_out = !together.is_empty();
+        yard.under_way += usize::from(yard.setting_out);
+        yard.setting_out.then_some(together)
     }
 
     async fn carry(&self, place: Place, mut together: Vec<Traveller>) {

@@ -1,15 +1,15 @@
 //! What one client knows of its claims, and the steps that all operations share.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::convoy::Convoy;
 use super::ear::Ear;
-use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, only};
+use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, is_claim_under, only};
 use super::error::odd;
-use super::lease::{Lease, Leases};
+use super::lease::Leases;
 use super::road::Road;
+use super::table::{Claims, Known};
 use super::url::Settings;
 use super::wire::{
     Answered as _, BY_CREATION, Compare, DESCENDING, DeleteRequest, PutRequest, RangeRequest, RangeResponse, Request,
@@ -26,6 +26,9 @@ use crate::token::Token;
 /// How often an operation is begun anew because a queue changed under it.
 pub(super) const TRIES_MAX: usize = 16;
 
+/// How many keys are read to find the claim before one that is far back.
+const BEFORE_MAX: i64 = 16;
+
 pub(super) struct Desk {
     pub(super) road: Arc<Road>,
     pub(super) convoy: Arc<Convoy>,
@@ -35,24 +38,14 @@ pub(super) struct Desk {
     pub(super) clock: Arc<dyn Clock>,
     /// Where what is done in the background runs.
     pub(super) runtime: tokio::runtime::Handle,
-    claims: Mutex<HashMap<ClaimId, Known>>,
+    pub(super) claims: Mutex<Claims>,
 }
 
-/// A claim of this client.
-#[derive(Clone, Debug)]
-pub(super) struct Known {
-    pub(super) name: Name,
-    pub(super) key: Vec<u8>,
-    pub(super) lease: Arc<Lease>,
-    /// The revision that made the key; zero until that is known.
-    pub(super) created: i64,
-    pub(super) number: u64,
-    pub(super) holds: bool,
-    /// When it was last asked for.
-    pub(super) asked: Moment,
-    pub(super) ttl: Duration,
-    /// Whether it was asked for more than once: an earlier request may still arrive.
-    pub(super) repeated: bool,
+/// How a claim stands, seen from one of its keys.
+pub(super) enum Stood {
+    Here(Standing),
+    /// By an earlier key, in this queue: another try, of this or another process, got through as well. What that one has is not this one's.
+    Elsewhere(Line),
 }
 
 impl Desk {
@@ -76,95 +69,6 @@ impl Desk {
     /// Now, as people and other machines read it.
     pub(super) fn wall(&self) -> Moment {
         Moment(self.clock.wall_micros())
-    }
-
-    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Known>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn known(&self, name: &Name, id: ClaimId) -> Option<Known> {
-        self.claims().get(&id).filter(|known| known.name == *name).cloned()
-    }
-
-    pub(super) fn remember(&self, id: ClaimId, known: Known) {
-        let now = known.asked;
-        let mut unasked = Vec::new();
-        let mut claims = self.claims();
-        if claims.len() == claims.capacity() {
-            // Before the table grows, those go that nobody asks for any more, and that are not in etcd either.
-            claims.retain(|id, known| {
-                let ended = now.since(known.asked) >= 2 * known.ttl.max(known.lease.ttl());
-                if ended {
-                    unasked.push(*id);
-                }
-                !ended
-            });
-        }
-        claims.insert(id, known);
-        drop(claims);
-        for id in unasked {
-            self.ear.forget(id);
-        }
-    }
-
-    /// Changes what is known of a claim, if it still is.
-    pub(super) fn update(&self, id: ClaimId, change: impl FnOnce(&mut Known)) {
-        if let Some(known) = self.claims().get_mut(&id) {
-            change(known);
-        }
-    }
-
-    /// A claim holds. True if that is news.
-    pub(super) fn takes_hold(&self, id: ClaimId) -> bool {
-        self.claims().get_mut(&id).is_some_and(|known| !std::mem::replace(&mut known.holds, true))
-    }
-
-    pub(super) fn forget(&self, id: ClaimId) -> Option<Known> {
-        let known = self.claims().remove(&id);
-        self.ear.forget(id);
-        known
-    }
-
-    /// The claims that live by a lease.
-    pub(super) fn living_by(&self, lease: i64) -> Vec<(ClaimId, Known)> {
-        let claims = self.claims();
-        claims.iter().filter(|(_, known)| known.lease.id == lease).map(|(id, known)| (*id, known.clone())).collect()
-    }
-
-    /// The claims that live by a lease, and that nobody has asked for since their ttl.
-    pub(super) fn overdue(&self, lease: i64, now: Moment) -> Vec<(ClaimId, Known)> {
-        let claims = self.claims();
-        let overdue = claims.iter().filter(|(_, known)| known.lease.id == lease && now.since(known.asked) >= known.ttl);
-        overdue.map(|(id, known)| (*id, known.clone())).collect()
-    }
-
-    /// The keys of all claims of this client.
-    pub(super) fn all_keys(&self) -> HashSet<Vec<u8>> {
-        self.claims().values().map(|known| known.key.clone()).collect()
-    }
-
-    /// etcd no longer has a lease: what lived by it has ended.
-    pub(super) fn lose(&self, lease: &Lease) {
-        if lease.lose() {
-            for (id, known) in self.living_by(lease.id) {
-                self.ended(id, known.number, Loss::Gone);
-            }
-        }
-    }
-
-    fn ended(&self, id: ClaimId, number: u64, loss: Loss) {
-        if self.forget(id).is_some() {
-            self.ear.tell(Event::Ended { id, number, loss });
-        }
-    }
-
-    /// Somebody broke a claim; it may be one of ours.
-    pub(super) fn broken(&self, id: ClaimId, note: &Note) {
-        let ours = self.claims().get(&id).is_some_and(|known| known.number == note.number);
-        if ours {
-            let loss = Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() };
-            self.ended(id, note.number, loss);
-        }
     }
 
     /// Runs a transaction.
@@ -218,13 +122,15 @@ impl Desk {
         own_and_line(&under, found)
     }
 
-    /// The front of a queue as it was read; all of it if names below this one took the room.
+    /// The front of a queue as it was read; all of it if the front does not tell who holds: names below this one took the room, or all
+    /// that were read hold.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing.
-    pub(super) async fn unmixed(&self, name: &Name, line: Line) -> Result<Line> {
-        if line.more && line.mixed { self.line(name).await } else { Ok(line) }
+    pub(super) async fn telling(&self, name: &Name, line: Line) -> Result<Line> {
+        let tells = !line.more || (!line.mixed && line.queue(self.wall()).waiters().next().is_some());
+        if tells { Ok(line) } else { self.line(name).await }
     }
 
     /// How a claim stands whose key is there; watches for its turn if it waits.
@@ -232,25 +138,17 @@ impl Desk {
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing in etcd.
-    pub(super) async fn standing(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Standing> {
+    pub(super) async fn standing(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Stood> {
         let part = own.part(id).ok_or_else(odd)?;
         let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
-        if let Some(standing) = line.queue(self.wall()).standing(id, self.wall()) {
-            match &standing.state {
-                Ok(_) => self.ear.forget(id),
-                Err(_) => self.watch(name, id, line.target(own, id), line.revision),
-            }
-            return Ok(standing);
+        if let Some(stood) = self.stood(name, id, own, line) {
+            return Ok(stood);
         }
-        if part.shape != Shape::Exclusive || line.queue(self.wall()).waiters().next().is_none() {
-            // All that were read hold, and there are more: whether this one does as well takes the whole queue. And what one that can
-            // hold together with others waits for is not the one before it.
+        if part.shape != Shape::Exclusive {
+            // What one that can hold together with others waits for is not the one before it.
             let whole = self.line(name).await?;
-            if let Some(standing) = whole.queue(self.wall()).standing(id, self.wall()) {
-                if standing.state.is_err() {
-                    self.watch(name, id, whole.target(own, id), whole.revision);
-                }
-                return Ok(standing);
+            if let Some(stood) = self.stood(name, id, own, &whole) {
+                return Ok(stood);
             }
         }
         // Too far back to be read with the others: it is the turn of the one before it first.
@@ -258,24 +156,36 @@ impl Desk {
         let before = RangeRequest {
             max_create_revision: own.created.saturating_sub(1),
             sort_order: DESCENDING,
-            limit: 1,
+            limit: BEFORE_MAX,
             keys_only: true,
             ..all(&under)
         };
         debug_assert_eq!(before.sort_target, BY_CREATION);
         let before = self.range(before).await?;
-        let target = before.kvs.into_iter().next().map_or(Target::Everything, |kv| Target::Key(kv.key));
+        // Among keys of names below this one it may be further up: then anything may be what it waits for.
+        let before = before.kvs.into_iter().find(|kv| is_claim_under(&under, kv));
+        let target = before.map_or(Target::Everything, |kv| Target::Key(kv.key));
         self.watch(name, id, target, line.revision);
         let place = line.queue(self.wall()).place_at_the_end(self.wall());
-        Ok(Standing { number, ttl, state: Err(place) })
+        Ok(Stood::Here(Standing { number, ttl, state: Err(place) }))
+    }
+
+    /// The same, as far as it is seen in what was read of the queue.
+    fn stood(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Option<Stood> {
+        if line.find(id)?.key != own.key {
+            return Some(Stood::Elsewhere(line.clone()));
+        }
+        let standing = line.queue(self.wall()).standing(id, self.wall())?;
+        match &standing.state {
+            Ok(_) => self.ear.forget(id),
+            Err(_) => self.watch(name, id, line.target(own, id), line.revision),
+        }
+        Some(Stood::Here(standing))
     }
 
     fn watch(&self, name: &Name, id: ClaimId, target: Target, revision: i64) {
         // One that was given up meanwhile must not be watched for ever: whoever forgets it comes before this, or after it.
-        let claims = self.claims();
-        if claims.contains_key(&id) {
-            self.ear.watch(id, target, &self.keys.under(name), revision);
-        }
+        self.while_known(id, || self.ear.watch(id, target, &self.keys.under(name), revision));
     }
 
     /// Something changed before a claim that waits.
@@ -285,7 +195,7 @@ impl Desk {
     /// Cancel safe: the claim is looked at again by its next renewal.
     pub(super) async fn look_again(&self, id: ClaimId) {
         self.ear.looks(id);
-        let Some(known) = self.claims().get(&id).filter(|known| !known.holds).cloned() else { return };
+        let Some(known) = self.waiting(id) else { return };
         if let Err(error) = self.turn(id, &known).await {
             tracing::debug!(%error, name = %known.name, "a claim that waits could not be looked at");
         }
@@ -293,44 +203,54 @@ impl Desk {
 
     /// Looks whether it is a claim's turn, and tells it.
     async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
+        if known.created == 0 {
+            // The answer to its claim tells how it stands, and until then it is not known which key to look at.
+            return Ok(());
+        }
         for _ in 0..TRIES_MAX {
             let (own, line) = self.look(&known.name, &known.key).await?;
-            let line = self.unmixed(&known.name, line).await?;
+            let line = self.telling(&known.name, line).await?;
             let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
                 return self.is_not_there(id, known).await;
             };
             if let Some(outer) = line.outer_of(&own, id, self.wall()) {
                 // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
                 if self.withdraw(&own, Some(outer)).await? {
-                    self.ended(id, known.number, Loss::Gone);
+                    self.ended(id, known, Loss::Gone);
                     return Ok(());
                 }
                 // That one has ended meanwhile, and it may be this one's turn.
                 continue;
             }
-            let standing = self.standing(&known.name, id, &own, &line).await?;
-            if let Ok(grant) = standing.state
-                && self.takes_hold(id)
-            {
-                self.granted(id, grant, known.number);
+            match self.standing(&known.name, id, &own, &line).await? {
+                Stood::Here(standing) => {
+                    if let Ok(grant) = standing.state
+                        && self.takes_hold(id, &own)
+                    {
+                        self.granted(id, grant, known.number);
+                    }
+                    return Ok(());
+                }
+                // It is claimed anew, by that key.
+                Stood::Elsewhere(_) if self.withdraw(&own, None).await? => {
+                    self.ended(id, known, Loss::Gone);
+                    return Ok(());
+                }
+                Stood::Elsewhere(_) => {}
             }
-            return Ok(());
         }
         Ok(())
     }
 
     /// A claim that waited has no key any more.
     async fn is_not_there(&self, id: ClaimId, known: &Known) -> Result<()> {
-        if self.known(&known.name, id).is_none_or(|now| now.key != known.key || now.created != known.created) {
-            // It has joined what its owner holds, or was claimed anew, while this looked.
-            return Ok(());
-        }
-        // Its own lease has ended, or it was broken, which is told apart.
+        // Its own lease has ended, or it was broken, which is told apart. Should it have joined what its owner holds, or have been claimed
+        // anew, it has another key by now, and goes on.
         let loss = match self.note(id, Some(known.number)).await? {
             Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
             None => Loss::Gone,
         };
-        self.ended(id, known.number, loss);
+        self.ended(id, known, loss);
         Ok(())
     }
 
@@ -369,22 +289,21 @@ impl Desk {
         if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
             return Ok(None);
         }
-        let lease = self.leases.of_key(outer.lease, lived);
-        self.ear.forget(id);
-        self.remember(
-            id,
-            Known {
-                name: name.clone(),
-                key: outer.key.clone(),
-                lease,
-                created: outer.created,
-                number,
-                holds: true,
-                asked: self.clock.now(),
-                ttl,
-                repeated: true,
-            },
-        );
+        let known = Known {
+            name: name.clone(),
+            key: outer.key.clone(),
+            lease: self.leases.of_key(outer.lease, lived),
+            created: outer.created,
+            number,
+            holds: true,
+            asked: self.clock.now(),
+            ttl,
+            unanswered: false,
+            repeated: true,
+            ending: false,
+        };
+        // Its own key, if it had one, is gone.
+        self.spare_lease_of(self.moved(id, known).filter(|before| before.key != outer.key));
         let token = Token(super::entry::revision(outer.created));
         Ok(Some(Grant { token, block_end: token, at: since }))
     }
@@ -406,7 +325,7 @@ pub(super) fn own_and_line(under: &[u8], found: TxnResponse) -> Result<(Option<E
     let revision = found.header().revision;
     let mut ranges = found.into_ranges();
     let (own, front) = (ranges.next().ok_or_else(odd)?, ranges.next().ok_or_else(odd)?);
-    let own = own.kvs.into_iter().next().map(Entry::of);
+    let own = own.kvs.into_iter().find(|kv| is_claim_under(under, kv)).map(Entry::of);
     Ok((own, Line::of(under, front.kvs, front.more, revision)))
 }
 

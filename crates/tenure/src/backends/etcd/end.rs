@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::{Desk, Known, TRIES_MAX, delete, put, put_again};
+use super::desk::{Desk, TRIES_MAX, delete, put, put_again};
 use super::entry::{Entry, Note, only};
 use super::error::odd;
+use super::table::Known;
 use super::wire::{Compare, Request, TxnRequest};
 use crate::backend::Released;
 use crate::error::{Error, ErrorKind, Result};
@@ -51,15 +52,14 @@ impl Desk {
         let found = self.convoy.txn(name, request).await?;
         if found.succeeded {
             self.forget(id);
-            if !known.repeated && known.created != 0 {
-                // Its lease has nothing else to keep alive, nor will have: the next claim may have it.
-                self.leases.give_back(known.lease);
-            }
+            self.spare_lease_of(Some(known));
             return Ok(Released::Yes);
         }
         let own = found.into_ranges().next().ok_or_else(odd)?.kvs.into_iter().next().map(Entry::of);
         match own {
             Some(own) if own.part(id).is_some() => self.remove(name, id, number, own).await,
+            // It may be by another key: it may have joined what its owner holds, unanswered.
+            _ if known.created == 0 || known.repeated => self.release_found(name, id, number).await,
             _ => self.not_there(id, number).await,
         }
     }

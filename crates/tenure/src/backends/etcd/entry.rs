@@ -189,24 +189,28 @@ pub(super) fn revision(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }
 
+/// Whether a key is a claim of this name. One of a name below it is not; nor is one without a lease, which would never end: that is data.
+pub(super) fn is_claim_under(under: &[u8], kv: &KeyValue) -> bool {
+    kv.lease != 0 && kv.key.get(under.len()..).is_some_and(|rest| !rest.contains(&b'/'))
+}
+
 /// The keys of a name, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     pub(super) entries: Vec<Entry>,
     /// Whether there are more behind.
     pub(super) more: bool,
-    /// Whether keys of names below this one were among those read, and took the room of others.
+    /// Whether keys of names below this one, or data, were among those read, and took the room of others.
     pub(super) mixed: bool,
     /// When it was looked at.
     pub(super) revision: i64,
 }
 
 impl Line {
-    /// From the keys under `under`; those of names below this one are not of its queue.
+    /// From the keys under `under`; others than claims are not of its queue.
     pub(super) fn of(under: &[u8], kvs: Vec<KeyValue>, more: bool, revision: i64) -> Self {
-        let direct = |kv: &KeyValue| kv.key.get(under.len()..).is_some_and(|rest| !rest.contains(&b'/'));
         let read = kvs.len();
-        let mut entries: Vec<Entry> = kvs.into_iter().filter(direct).map(Entry::of).collect();
+        let mut entries: Vec<Entry> = kvs.into_iter().filter(|kv| is_claim_under(under, kv)).map(Entry::of).collect();
         entries.sort_by_key(|entry| entry.created);
         Self { mixed: entries.len() < read, entries, more, revision }
     }
@@ -304,6 +308,13 @@ impl Keys {
         (lease != 0 && hex(of_lease, 16) && id.is_none_or(|id| hex(id, 16))).then(|| Name::new(name).ok()).flatten()
     }
 
+    /// The claim that a key of ours is.
+    pub(super) fn claim_of(&self, key: &[u8]) -> Option<(Name, ClaimId)> {
+        let last = key.rsplit(|byte| *byte == b'/').next()?;
+        let (_, id) = std::str::from_utf8(last).ok()?.split_once('-')?;
+        Some((self.name_of(key, 1)?, id.parse().ok()?))
+    }
+
     /// Where notes of breaks are. No name begins like that: it has no control characters.
     pub(super) fn notes(&self) -> Vec<u8> {
         [&self.prefix, &b"\0tenure/broken/"[..]].concat()
@@ -380,13 +391,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_other_libraries_stand_in_the_same_order_and_those_of_names_below_do_not() {
+    fn keys_of_other_libraries_stand_in_the_same_order_and_data_and_names_below_do_not() {
         let [a, b] = [Owner::random(), Owner::random()];
         let kvs = vec![
             kv("n/3-000000000000000b", 9, &value(11, &b, Shape::Exclusive)),
             kv("n/below/7", 1, b""),
             kv("n/1-000000000000000a", 5, &value(10, &a, Shape::Exclusive)),
             kv("n/2", 3, b""),
+            KeyValue { lease: 0, ..kv("n/config", 2, b"") },
         ];
         let line = Line::of(b"n/", kvs, false, 9);
         let queue = line.queue(Moment(0));
@@ -416,7 +428,9 @@ mod tests {
         let key = keys.claim(&name, 0x7f, ClaimId(5));
         assert_eq!(key, b"/locks/orders/42/7f-0000000000000005");
         assert_eq!(keys.name_of(&key, 0x7f), Some(name.clone()));
-        assert_eq!(keys.name_of(b"/locks/orders/42/7f", 1), Some(name));
+        assert_eq!(keys.name_of(b"/locks/orders/42/7f", 1), Some(name.clone()));
+        assert_eq!(keys.claim_of(&key), Some((name, ClaimId(5))));
+        assert_eq!(keys.claim_of(b"/locks/orders/42/7f"), None, "another library's");
         assert_eq!(keys.name_of(b"/locks/orders/42/7f", 0), None, "data, not a lock");
         assert_eq!(keys.name_of(b"/locks/orders/42/config", 1), None);
         assert_eq!(keys.name_of(b"elsewhere/7f", 1), None);

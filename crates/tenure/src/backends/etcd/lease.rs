@@ -37,7 +37,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    fn new(id: i64, ttl: Duration, shared: bool, counted_from: Moment) -> Arc<Self> {
+    pub(super) fn new(id: i64, ttl: Duration, shared: bool, counted_from: Moment) -> Arc<Self> {
         Arc::new(Self {
             id,
             ttl: AtomicU64::new(micros(ttl)),
@@ -217,7 +217,7 @@ impl Leases {
         lease
     }
 
-    /// The longest that etcd keeps a lease is not asked for: it is told when a shorter one was.
+    /// A lease of exactly so many seconds.
     async fn make(&self, road: &Road, seconds: u64, ttl: Duration, shared: bool) -> Result<Arc<Lease>> {
         let sent = self.clock.now();
         let asked = i64::try_from(seconds).unwrap_or(i64::MAX);
@@ -225,17 +225,10 @@ impl Leases {
         if !granted.error.is_empty() {
             return Err(Error::new(ErrorKind::Store, "etcd makes no lease").because(granted.error));
         }
-        if granted.ttl > asked {
-            // A holder that dies would keep the name for longer than it promised.
-            let least = granted.ttl;
+        if let Some(error) = not_as_asked(asked, granted.ttl, ttl) {
             let id = granted.id;
             let _ = road.ask(|link| async move { link.revoke(id).await }).await;
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "a ttl of {ttl:?} is too short for this etcd: it keeps leases for {least} s at least (1.5 times its election timeout)"
-                ),
-            ));
+            return Err(error);
         }
         let lease = Lease::new(granted.id, Duration::from_secs(seconds), shared, sent);
         register(&mut self.by_id.lock().unwrap_or_else(PoisonError::into_inner), &lease);
@@ -280,6 +273,25 @@ impl Leases {
             }
         }
         Err(super::error::no_answer().because("the leader of etcd changes again and again"))
+    }
+}
+
+/// What is wrong with a lease that etcd keeps for `granted` seconds, for a claim with this ttl.
+fn not_as_asked(asked: i64, granted: i64, ttl: Duration) -> Option<Error> {
+    match granted.cmp(&asked) {
+        std::cmp::Ordering::Equal => None,
+        // A holder that dies would keep the name for longer than it promised.
+        std::cmp::Ordering::Greater => Some(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "a ttl of {ttl:?} is too short for this etcd: it keeps leases for {granted} s at least (1.5 times its election timeout)"
+            ),
+        )),
+        // A holder would trust it for longer than it lives.
+        std::cmp::Ordering::Less => Some(Error::new(
+            ErrorKind::Store,
+            format!("etcd keeps a lease for {granted} s only, and {asked} s were asked for"),
+        )),
     }
 }
 
@@ -328,6 +340,16 @@ mod tests {
             assert!(!kept(before, answer, 10).counts(after), "{before:?} {answer:?} {after:?}");
         }
         assert!(!kept(steady, steady, 0).counts(steady), "etcd has no such lease");
+    }
+
+    #[test]
+    fn a_lease_of_another_length_than_was_asked_for_is_refused() {
+        let ttl = Duration::from_secs(10);
+        assert!(not_as_asked(10, 10, ttl).is_none());
+        let longer = not_as_asked(10, 15, ttl).unwrap();
+        assert!(longer.kind() == ErrorKind::Invalid && longer.to_string().contains("15 s at least"), "{longer}");
+        let shorter = not_as_asked(10, 3, ttl).unwrap();
+        assert!(shorter.kind() == ErrorKind::Store && shorter.to_string().contains("3 s only"), "{shorter}");
     }
 
     #[test]

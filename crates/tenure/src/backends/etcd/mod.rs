@@ -26,6 +26,8 @@ mod lease;
 mod link;
 mod renew;
 mod road;
+mod sweep;
+mod table;
 mod url;
 mod views;
 mod wire;

@@ -1,19 +1,20 @@
 //! Keeping claims alive: one keep-alive for each lease, and one look at each claim behind it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tonic::Status;
 
-use super::desk::{Desk, Known};
-use super::entry::{Entry, Line, head, only};
+use super::desk::{Desk, Stood};
+use super::entry::{Entry, Line, head, is_claim_under, only};
 use super::error::translate;
 use super::lease::{Kept, Lease};
 use super::link::Link;
+use super::table::Known;
 use super::wire::{Answered as _, Header, RangeResponse, Request, TxnRequest};
-use crate::backend::{Answer, RenewRequest, Renewed, Standing};
+use crate::backend::{Answer, Place, RenewRequest, Renewed, Standing};
 use crate::clock::{Moment, micros};
 use crate::error::Result;
 use crate::machine::Grant;
@@ -27,6 +28,13 @@ const READS_MAX: usize = 64;
 struct Asked {
     request: RenewRequest,
     known: Known,
+    /// Whether it is among the claims of this client; else it was found in etcd.
+    own: bool,
+}
+
+/// The leases of these claims, each once.
+fn by_id<'a>(claims: impl Iterator<Item = &'a Asked>) -> HashMap<i64, &'a Arc<Lease>> {
+    claims.map(|asked| (asked.known.lease.id, &asked.known.lease)).collect()
 }
 
 /// What was read of it.
@@ -38,8 +46,8 @@ struct Read {
 }
 
 /// How long nothing was answered when a renewal is repeated on another connection.
-fn unanswered(batch: &[RenewRequest]) -> Duration {
-    let shortest = batch.iter().map(|request| request.ttl).min().unwrap_or_default();
+fn unanswered(ttls: impl Iterator<Item = Duration>) -> Duration {
+    let shortest = ttls.min().unwrap_or_default();
     (shortest / 9).max(Duration::from_millis(50))
 }
 
@@ -53,8 +61,16 @@ impl Desk {
         if batch.is_empty() {
             return Ok(Answer { value: Vec::new(), counted_from: self.clock.now() });
         }
-        let link = if fresh { self.road.fresh(unanswered(&batch)).await? } else { self.road.link().await? };
-        let asked = join_all(batch.into_iter().map(|request| self.asked(request))).await;
+        let begun = self.clock.now();
+        // First of all: whatever fails, they were asked for.
+        let batch: Vec<_> =
+            batch.into_iter().map(|request| (self.ask(&request.name, request.id, begun), request)).collect();
+        let link = if fresh {
+            self.road.fresh(unanswered(batch.iter().map(|(_, request)| request.ttl))).await?
+        } else {
+            self.road.link().await?
+        };
+        let asked = join_all(batch.into_iter().map(|(known, request)| self.asked(known, request))).await;
         let counted_from = self.clock.now();
         let claims: Vec<&Asked> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
         let kept = self.keep_all(&link, &claims).await;
@@ -67,7 +83,8 @@ impl Desk {
                 match (asked, kept, read) {
                     (Err(answer), _, _) => answer.clone(),
                     // What one claim needs and does not get is no other's trouble.
-                    (Ok(asked), Some(kept), Some(read)) => {
+                    (Ok(_), _, Some(Err(status))) => Renewed::Unknown(translate(&status).to_string().into()),
+                    (Ok(asked), Some(kept), Some(Ok(read))) => {
                         let judged = self.judge(asked, kept, read, counted_from).await;
                         judged.unwrap_or_else(|error| Renewed::Unknown(error.to_string().into()))
                     }
@@ -76,18 +93,29 @@ impl Desk {
             }
         });
         let answers = join_all(answers).await;
-        self.tidy(asked.into_iter().filter_map(|asked| Some(asked.ok()?.known.lease)), counted_from);
+        let leases = by_id(asked.iter().filter_map(|asked| asked.as_ref().ok()));
+        leases.into_values().for_each(|lease| self.tidy(lease, counted_from));
         Ok(Answer { value: answers, counted_from })
     }
 
     /// What is known of a claim that is to be renewed, or what to say of it.
-    async fn asked(&self, request: RenewRequest) -> std::result::Result<Asked, Renewed> {
-        if let Some(known) = self.known(&request.name, request.id) {
-            return Ok(Asked { request, known });
+    async fn asked(&self, known: Option<Known>, request: RenewRequest) -> std::result::Result<Asked, Renewed> {
+        match known {
+            // Nobody asked for it for a ttl.
+            Some(known) if known.ending => return Err(Renewed::Gone),
+            Some(known) => return Ok(Asked { request, known, own: true }),
+            None => {}
         }
         let unknown = |error: crate::Error| Renewed::Unknown(error.to_string().into());
         match self.found(&request).await.map_err(unknown)? {
-            Some(known) => Ok(Asked { request, known }),
+            Some(known) => {
+                // What lives by a shared lease of this client is ended by it, unless it is known.
+                let own = known.lease.shared;
+                if own && !self.remember(request.id, known.clone()) {
+                    return Err(Renewed::Gone);
+                }
+                Ok(Asked { request, known, own })
+            }
             None => Err(self.missing(request.id, None).await.unwrap_or_else(unknown)),
         }
     }
@@ -106,14 +134,15 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl),
+            unanswered: false,
             repeated: true,
+            ending: false,
         }))
     }
 
     /// Keeps every lease of the batch alive, each once.
     async fn keep_all(&self, link: &Link, claims: &[&Asked]) -> HashMap<i64, std::result::Result<Kept, Status>> {
-        let leases: HashMap<i64, &Arc<Lease>> =
-            claims.iter().map(|asked| (asked.known.lease.id, &asked.known.lease)).collect();
+        let leases = by_id(claims.iter().copied());
         let kept = leases.into_iter().map(|(id, lease)| async move { (id, self.leases.send(link, lease).await) });
         let kept: HashMap<_, _> = join_all(kept).await.into_iter().collect();
         for answer in kept.values() {
@@ -125,50 +154,62 @@ impl Desk {
         kept
     }
 
-    /// Reads every claim of the batch over the link that its lease was kept alive by.
-    async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<Read>> {
-        let mut pieces: Vec<Vec<&Asked>> = vec![Vec::new()];
-        let mut reads = 0;
-        for asked in claims {
-            let more = if asked.known.holds { 1 } else { 2 };
-            if reads + more > READS_MAX {
-                pieces.push(Vec::new());
-                reads = 0;
-            }
-            reads += more;
-            if let Some(piece) = pieces.last_mut() {
-                piece.push(asked);
-            }
+    /// Reads every claim of the batch over the link that its lease was kept alive by, in order. An error if none could be read.
+    async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<std::result::Result<Read, Status>>> {
+        // Queues may be long, which is no trouble of those that hold: only their own keys are read, and apart from the others.
+        let numbered = claims.iter().copied().enumerate();
+        let (hold, wait): (Vec<_>, Vec<_>) = numbered.partition(|(_, asked)| asked.known.holds);
+        let pieces = hold.chunks(READS_MAX).chain(wait.chunks(READS_MAX / 2)).map(|piece| async move {
+            let (places, piece): (Vec<usize>, Vec<&Asked>) = piece.iter().copied().unzip();
+            places.into_iter().zip(self.read_piece(link, &piece).await).collect::<Vec<_>>()
+        });
+        let mut all: Vec<_> = join_all(pieces).await.into_iter().flatten().collect();
+        all.sort_by_key(|(place, _)| *place);
+        let all: Vec<_> = all.into_iter().map(|(_, read)| read).collect();
+        match all.first() {
+            Some(Err(status)) if all.iter().all(std::result::Result::is_err) => Err(translate(status)),
+            _ => Ok(all),
         }
-        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).map(|piece| self.read(link, piece));
-        let mut all = Vec::with_capacity(claims.len());
-        for read in join_all(pieces).await {
-            all.extend(self.road.judged(link, read)?);
-        }
-        Ok(all)
     }
 
-    async fn read(&self, link: &Link, piece: Vec<&Asked>) -> std::result::Result<Vec<Read>, Status> {
+    async fn read_piece(&self, link: &Link, piece: &[&Asked]) -> Vec<std::result::Result<Read, Status>> {
+        match self.read(link, piece).await {
+            Ok(reads) => reads.into_iter().map(Ok).collect(),
+            Err(_) if piece.len() > 1 && !link.is_left() => {
+                // It is because of one of them, such as a queue that is too large to be read. Which one, each finds out by itself.
+                let each = piece.iter().map(|asked| async move {
+                    let read = self.read(link, &[asked]).await?.pop();
+                    read.ok_or_else(|| Status::internal("an answer is missing"))
+                });
+                join_all(each).await
+            }
+            Err(status) => piece.iter().map(|_| Err(status.clone())).collect(),
+        }
+    }
+
+    async fn read(&self, link: &Link, piece: &[&Asked]) -> std::result::Result<Vec<Read>, Status> {
         let mut success = Vec::new();
-        for asked in &piece {
+        for asked in piece {
             success.push(Request::Range(only(&asked.known.key)).into());
             if !asked.known.holds {
                 success.push(Request::Range(head(&self.keys.under(&asked.known.name))).into());
             }
         }
-        let found = link.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
+        let found = link.txn(TxnRequest { success, ..TxnRequest::default() }).await;
+        let found = found.inspect_err(|status| drop(self.road.judged::<()>(link, Err(status.clone()))))?;
         let header = found.header();
         let mut ranges = found.into_ranges();
         let mut next = || ranges.next().ok_or_else(|| Status::internal("an answer is missing"));
         let mut reads = Vec::with_capacity(piece.len());
         for asked in piece {
             let own: RangeResponse = next()?;
-            let own = own.kvs.into_iter().next().map(Entry::of);
+            let under = self.keys.under(&asked.known.name);
+            let own = own.kvs.into_iter().find(|kv| is_claim_under(&under, kv)).map(Entry::of);
             let line = if asked.known.holds {
                 None
             } else {
                 let front = next()?;
-                Some(Line::of(&self.keys.under(&asked.known.name), front.kvs, front.more, header.revision))
+                Some(Line::of(&under, front.kvs, front.more, header.revision))
             };
             reads.push(Read { header, own, line });
         }
@@ -187,10 +228,11 @@ impl Desk {
             Ok(kept) => kept,
             Err(status) => return Ok(Renewed::Unknown(translate(status).to_string().into())),
         };
-        let same = |now: Known| now.key == known.key && now.created == known.created && now.lease.id == known.lease.id;
-        if self.known(&known.name, id).is_some_and(|now| !same(now)) {
-            // It has joined what its owner holds, or was claimed anew, while this was under way.
-            return Ok(Renewed::Unknown("the claim has changed meanwhile".into()));
+        // It has joined what its owner holds, was claimed anew or given up, while this was under way.
+        let changed = || Ok(Renewed::Unknown("the claim has changed meanwhile".into()));
+        let same = |now: &mut Known| now.lease.id == known.lease.id;
+        if asked.own && !self.vouch(id, &known.key, known.created, same).unwrap_or(false) {
+            return changed();
         }
         if kept.seconds <= 0 && read.own.as_ref().is_some_and(|own| own.lease == known.lease.id) {
             // A member that lags: the cluster has the key, and so the lease.
@@ -199,32 +241,37 @@ impl Desk {
         if kept.seconds <= 0 {
             // The claim cannot outlive it: lost, now.
             let gone = self.missing(id, Some(known.number)).await?;
-            self.forget(id);
+            self.forget_seen(id, known);
             self.lose(&known.lease);
             return Ok(gone);
         }
         let own = read.own.filter(|own| known.created == 0 || own.created == known.created);
         let Some((own, part)) = own.as_ref().and_then(|own| Some((own, own.part(id)?))) else {
             let gone = self.missing(id, Some(known.number).filter(|number| *number != 0)).await?;
-            self.forget(id);
+            if asked.own && !self.forget_seen(id, known) {
+                return changed();
+            }
             return Ok(gone);
         };
         if own.lease != known.lease.id {
             // Bound to another lease meanwhile, which lives longer: that one is to be kept alive.
             let lease = self.leases.of_key(own.lease, Duration::from_micros(part.ttl));
-            self.update(id, |known| known.lease = lease);
+            self.update(id, &own.key, |known| known.lease = lease);
             return Ok(Renewed::Unknown("the claim lives by another lease now".into()));
         }
         if !kept.counts(read.header) {
             return Ok(Renewed::Unknown("the leader of etcd changed meanwhile".into()));
         }
-        kept.count(&known.lease);
         let number = own.number_of(part);
-        self.update(id, |known| {
-            known.asked = now;
+        let renewed = self.vouch(id, &known.key, known.created, |known| {
+            known.asked = known.asked.max(now);
             known.created = own.created;
             known.number = number;
         });
+        if asked.own && renewed.is_none() {
+            return changed();
+        }
+        kept.count(&known.lease);
         let mut ttl = Duration::from_micros(part.ttl).min(known.lease.ttl());
         let alone = own.value.as_ref().is_some_and(|value| value.claims.len() == 1);
         if micros(asked.request.ttl) > part.ttl
@@ -240,67 +287,45 @@ impl Desk {
                 Ok(Grant { token, block_end: token, at: part.since })
             }
             Some(line) => {
-                let line = self.unmixed(&known.name, line).await?;
-                self.place(asked, own, &line).await?
+                let line = self.telling(&known.name, line).await?;
+                match self.place(asked, own, &line).await? {
+                    Some(state) => state,
+                    None => return Ok(Renewed::Unknown("the claim is there by another key as well".into())),
+                }
             }
         };
         Ok(Renewed::Stands(Standing { number, ttl, state }))
     }
 
-    /// How a claim stands that waited when it was last looked at.
+    /// How a claim stands that waited when it was last looked at. None if that is not settled: it is looked at again.
     async fn place(
         self: &Arc<Self>,
         asked: &Asked,
         own: &Entry,
         line: &Line,
-    ) -> Result<std::result::Result<Grant, crate::backend::Place>> {
+    ) -> Result<Option<std::result::Result<Grant, Place>>> {
         let id = asked.request.id;
-        let state = self.standing(&asked.known.name, id, own, line).await?.state;
-        if line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some() {
+        let stood = self.standing(&asked.known.name, id, own, line).await?;
+        let joins = line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some();
+        let settled = match stood {
+            Stood::Here(standing) if !joins => {
+                if standing.state.is_ok() {
+                    self.takes_hold(id, own);
+                }
+                return Ok(Some(standing.state));
+            }
             // Its owner holds by now: it joins what holds, and is told.
-            let desk = self.clone();
-            self.runtime.spawn(async move { desk.look_again(id).await });
-            return Ok(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall())));
-        }
-        if state.is_ok() {
-            self.takes_hold(id);
-        }
-        Ok(state)
+            Stood::Here(_) => Some(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall()))),
+            Stood::Elsewhere(_) => None,
+        };
+        let desk = self.clone();
+        self.runtime.spawn(async move { desk.look_again(id).await });
+        Ok(settled)
     }
 
     /// What to say of a claim that is not there.
     async fn missing(&self, id: ClaimId, number: Option<u64>) -> Result<Renewed> {
         let note = self.note(id, number).await?;
         Ok(note.map_or(Renewed::Gone, |note| Renewed::Broken { by: note.by, reason: note.reason }))
-    }
-
-    /// Ends what lives by a lease without being asked for: claims that nobody renews, and keys that landed late.
-    fn tidy(self: &Arc<Self>, leases: impl Iterator<Item = Arc<Lease>>, now: Moment) {
-        let shared: HashMap<i64, Arc<Lease>> =
-            leases.filter(|lease| lease.shared && !lease.is_gone()).map(|lease| (lease.id, lease)).collect();
-        for lease in shared.into_values() {
-            if lease.is_to_be_swept(now) {
-                for (id, known) in self.overdue(lease.id, now) {
-                    let desk = self.clone();
-                    self.runtime.spawn(async move { desk.release(&known.name, id, None).await });
-                }
-            }
-            if lease.is_to_be_compared(now) {
-                let desk = self.clone();
-                self.runtime.spawn(async move { desk.compare(&lease).await });
-            }
-        }
-    }
-
-    /// Deletes the keys of a lease that are no claim of this client: what was given up before it arrived.
-    async fn compare(&self, lease: &Lease) {
-        let id = lease.id;
-        let Ok(found) = self.road.ask(|link| async move { link.time_to_live(id, true).await }).await else { return };
-        // Looked at after the keys: what is claimed meanwhile is known before it has a key.
-        let living: HashSet<Vec<u8>> = self.all_keys();
-        for key in found.keys.into_iter().filter(|key| !living.contains(key)) {
-            let success = vec![super::desk::delete(&key)];
-            let _ = self.txn(TxnRequest { success, ..TxnRequest::default() }).await;
-        }
     }
 }
