@@ -220,14 +220,14 @@ mod tests {
         (0..500).map(|_| wrapped.fate()).collect()
     }
 
-    #[test]
-    fn the_same_seed_draws_the_same_faults() {
+    #[tokio::test]
+    async fn the_same_seed_draws_the_same_faults() {
         assert_eq!(fates(7), fates(7));
         assert_ne!(fates(7), fates(8));
     }
 
-    #[test]
-    fn every_kind_of_fault_is_drawn() {
+    #[tokio::test]
+    async fn every_kind_of_fault_is_drawn() {
         let kinds: HashSet<String> = fates(1).iter().map(|fate| format!("{fate:?}")).collect();
         // Applied: answered, failed, silent. Not applied: failed honestly, failed in doubt, silent.
         assert_eq!(kinds.len(), 6, "{kinds:?}");
