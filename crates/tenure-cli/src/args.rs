@@ -179,7 +179,7 @@ pub(crate) struct Run {
     /// Let N runs of this name hold it together; all must say the same N
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = permits)]
     pub(crate) permits: Option<u32>,
-    /// From SIGTERM to SIGKILL when the lease is lost [default: a fifth of the ttl, at most 5s]
+    /// From SIGTERM to SIGKILL when the lease is lost [default: a fifth of the ttl, at most 5s; a third of the ttl at most]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
     /// What others see of the holder [default: host:pid and the command's name]

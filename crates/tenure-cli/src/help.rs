@@ -33,7 +33,7 @@ Environment:
   TENURE_TOKEN   the fencing token, for what the lock protects (unset where a store has none)
   TENURE_OWNER   the owner of the lock
   TENURE_URL     the store, complete
-  TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters
+  TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters (but for --permits)
                  (redlock://, ?layout=plain or redisson: shares the outer's lock, and is stopped soon after
                  that ends)
 
@@ -168,7 +168,7 @@ the peak on a store in production. A held lease takes some 350 bytes of a Redis.
 Your own locks are safe: its names begin with tenure-bench- and a random number, and each is released, also after \
 Ctrl-C or SIGTERM; what a process that was killed still held ends with its ttl of 10s. What stays: on Redis the key \
 tenure:last, for a day (in a cluster each name, for a minute); with redlock:// the markers of a fleet, for good; in \
-PostgreSQL the tables, and free rows for a minute or so; of the embedded store the file.
+PostgreSQL the tables, and free rows for an hour or so; in ZooKeeper empty znodes, for a minute or so; of the embedded store the file.
 
 Examples:
   tenure bench                                         the embedded store

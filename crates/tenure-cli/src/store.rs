@@ -113,7 +113,7 @@ impl Store {
 /// Makes an sqlite path absolute and canonical, so that it means the same file in any directory, and the same
 /// text however it was written.
 fn complete(url: &str) -> Result<String, Failure> {
-    let Some(location) = url.strip_prefix("sqlite:") else { return Ok(url.to_owned()) };
+    let Some(location) = url.strip_prefix("sqlite:") else { return Ok(with_absolute_files(url)) };
     if location.contains('?') || (location.starts_with("//") && !location.starts_with("///")) {
         // Options, or a host: the library says what is known.
         return Ok(url.to_owned());
@@ -125,6 +125,28 @@ fn complete(url: &str) -> Result<String, Failure> {
         Some(path) => Ok(format!("sqlite:{path}")),
         None => Err(Failure::usage(format!("the path of {url:?} is not valid UTF-8: {}", absolute.display()))),
     }
+}
+
+/// The options of a URL that name files.
+const FILES: [&str; 4] = ["ca", "cert", "key", "sslrootcert"];
+
+/// The files that a URL's options name, so that they are the same in any directory.
+fn with_absolute_files(url: &str) -> String {
+    let Some((place, options)) = url.split_once('?') else { return url.to_owned() };
+    let absolute = |option: &str| match option.split_once('=') {
+        Some((name, path)) if FILES.contains(&name) && !path.is_empty() && !path.starts_with(['/', '%']) => {
+            let here = std::env::current_dir().ok().and_then(|here| here.to_str().map(encoded));
+            here.map_or_else(|| option.to_owned(), |here| format!("{name}={here}/{path}"))
+        }
+        _ => option.to_owned(),
+    };
+    format!("{place}?{}", options.split('&').map(absolute).collect::<Vec<_>>().join("&"))
+}
+
+/// A path as an option carries it.
+fn encoded(path: &str) -> String {
+    let special = |c: char| matches!(c, '%' | '&' | '#' | '+' | ' ' | '?');
+    path.chars().map(|c| if special(c) { format!("%{:02X}", c as u32) } else { c.to_string() }).collect()
 }
 
 /// The canonical form of a path that need not exist: of its deepest part that does, and the rest as it is.
@@ -156,5 +178,15 @@ mod tests {
         assert_eq!(complete(&written).unwrap(), format!("sqlite:{}/a.db", real.display()));
         assert_eq!(complete("redis://u:p@h").unwrap(), "redis://u:p@h");
         assert_eq!(complete("sqlite:/a?b=c").unwrap(), "sqlite:/a?b=c");
+    }
+
+    #[test]
+    fn files_that_a_url_names_are_the_same_in_any_directory() {
+        let here = encoded(std::env::current_dir().unwrap().to_str().unwrap());
+        assert_eq!(
+            complete("etcd://h?prefix=a/&tls=true&ca=ca.pem&cert=/c.pem&key=").unwrap(),
+            format!("etcd://h?prefix=a/&tls=true&ca={here}/ca.pem&cert=/c.pem&key=")
+        );
+        assert_eq!(encoded("/a b/100%&c"), "/a%20b/100%25%26c");
     }
 }

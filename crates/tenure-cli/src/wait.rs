@@ -91,7 +91,7 @@ async fn busy(tenure: &Tenure, name: &Name) -> String {
     let Some(holder) = holder else { return "busy: held by somebody else".to_owned() };
     let until = match holder.expires_in {
         Some(left) => format!("expires in {} unless renewed", duration::show(left)),
-        None => "it has no expiry".to_owned(),
+        None => "no expiry is known".to_owned(),
     };
     format!("busy: held by {} ({until})", label::of_holder(&holder))
 }

@@ -202,6 +202,10 @@ impl Backend for Unreliable {
         self.call(move |inner| inner.confirm(claim.clone(), replicas))
     }
 
+    fn close(&self) -> Call<()> {
+        self.call(|inner| inner.close())
+    }
+
     fn examine(&self) -> Call<Checkup> {
         self.call(|inner| inner.examine())
     }

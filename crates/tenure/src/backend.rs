@@ -418,6 +418,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// The client will claim nothing more: gives back what the store keeps for its next claim. Claims that live stay.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what was not given back ends by itself.
+    fn close(&self) -> Call<()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Asks for the block of tokens after the one that ends with `block_end`, for the claim `id`. Only
     /// called where [`Capabilities::blocks`].
     ///

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Reply, TTL, World, now, settle, still_pending};
 use tenure::clock::Clock as _;
-use tenure::{ErrorKind, Loss};
+use tenure::{ErrorKind, Loss, Owner};
 
 /// 1 % of the ttl and 2 ms.
 const MARGIN: Duration = Duration::from_millis(102);
@@ -245,4 +245,17 @@ async fn a_loss_carries_what_kept_the_lease_from_being_renewed() {
         assert_eq!(error.loss(), Some(&Loss::Expired));
         assert!(error.to_string().ends_with(&failure), "{failure:?} is not in {error}");
     }
+}
+
+#[tokio::test]
+async fn a_renewal_for_longer_than_the_store_keeps_is_refused() {
+    let world = World::new();
+    let (tenure, owner) = (world.client("a"), Owner::new("script").unwrap());
+    let lock = tenure.session_as(owner.clone()).lock("x").ttl(TTL).repeatable();
+    let _left = lock.acquire().await.unwrap().leave();
+    for ttl in [Duration::from_millis(99), Duration::from_secs(24 * 3_600 + 1)] {
+        let refused = now("an answer", tenure.renew_as("x", &owner, Some(ttl))).await.unwrap_err();
+        assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("out of range"), "{refused}");
+    }
+    now("an answer", tenure.renew_as("x", &owner, Some(TTL * 2))).await.unwrap();
 }

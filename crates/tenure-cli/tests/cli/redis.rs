@@ -271,7 +271,7 @@ fn what_others_keep_under_a_name_is_shown_and_never_broken() {
         for field in ["owner", "label", "token", "units", "held_ms", "expires_in_ms"] {
             assert_eq!(holder[field], Value::Null, "{layout} {make:?} {field}");
         }
-        store.tenure("run x --no-wait -- true").exits(75).says("held by a foreign client (it has no expiry)");
+        store.tenure("run x --no-wait -- true").exits(75).says("held by a foreign client (no expiry is known)");
         for args in ["break x", "break x --yes"] {
             let refused = store.tenure(args).exits(64).says("a foreign client holds it");
             assert!(!refused.stderr.contains("add --yes"), "{refused:?}");

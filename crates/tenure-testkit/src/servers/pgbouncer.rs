@@ -31,13 +31,23 @@ impl PgBouncer {
     /// If it is not installed, or does not start: with its log.
     #[must_use]
     pub fn before(server: &Postgres, connections: usize) -> Self {
+        Self::sharing(server, connections, "transaction")
+    }
+
+    /// The same, but it shares connections by the `session`, `transaction` or `statement`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    #[must_use]
+    pub fn sharing(server: &Postgres, connections: usize, mode: &str) -> Self {
         must_be_installed(Path::new(PROGRAM));
         let (directory, port) = (scratch::directory(), Port::free());
         let folder = directory.path();
         let file = folder.join("pgbouncer.ini");
         let config = format!(
             "[databases]\n{DATABASE} = host=127.0.0.1 port={} user={ADMIN}\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {connections}\nmax_client_conn = 200\n",
+             unix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {connections}\nmax_client_conn = 200\n",
             server.port(),
             port.number
         );

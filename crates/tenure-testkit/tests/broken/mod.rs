@@ -143,6 +143,9 @@ impl Backend for Broken {
         self.inner.confirm(claim, replicas)
     }
 
+    fn close(&self) -> Call<()> {
+        self.inner.close()
+    }
     fn examine(&self) -> Call<Checkup> {
         self.inner.examine()
     }

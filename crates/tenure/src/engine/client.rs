@@ -9,6 +9,7 @@ use super::core::{Core, no_answer};
 use super::guard::Lease;
 use super::lease;
 use super::lock::Lock;
+use super::plan::check_ttl;
 use super::session::Session;
 use crate::backend::{Answer, Backend, Call, Capabilities, Guarantees, Released, RenewRequest, Renewed};
 use crate::clock::{Clock, SystemClock};
@@ -23,6 +24,8 @@ use crate::recipes::{MultiLock, RwLock, Striped};
 const PAGE: usize = 256;
 /// How long a call that is made once may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long `close` then waits for the store to forget what was kept for the next claim.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// How long `close` waits for what is pending.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
@@ -226,6 +229,9 @@ impl Tenure {
     pub async fn renew_as(&self, name: impl AsRef<str>, owner: &Owner, ttl: Option<Duration>) -> Result<Lease> {
         let name = Name::new(name)?;
         let id = ClaimId::of(owner, &name);
+        if let Some(ttl) = ttl {
+            check_ttl(ttl, &self.core.backend.capabilities()).map_err(|error| error.at(Step::Renew).about(&name))?;
+        }
         let request = RenewRequest { name: name.clone(), id, ttl: ttl.unwrap_or_default() };
         let call = self.core.backend.renew(vec![request], false);
         let Answer { mut value, counted_from } = self.answer(Step::Renew, call).await?;
@@ -325,7 +331,11 @@ impl Tenure {
         self.core.within(limit, idle).await.ok_or_else(|| {
             let message = format!("{} claims could not be ended yet", self.core.errands());
             self.told(Error::new(ErrorKind::Unavailable, message), Step::Release)
-        })
+        })?;
+        // What it keeps for the next claim is of no use any more. Should that not be heard, it ends by itself.
+        let limit = || Some(self.core.clock.now() + FAREWELL_MAX);
+        let _ = self.core.within(limit, self.core.backend.close()).await;
+        Ok(())
     }
 
     /// Awaits a call that is made once, for at most [`ANSWER_MAX`].

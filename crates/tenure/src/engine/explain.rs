@@ -28,7 +28,7 @@ pub(super) fn refused(core: &Core, plan: &Plan, refusal: &Refusal) -> Error {
             "this owner holds it shared and asks for it exclusively: release the shared lock first".to_owned()
         }
         Refusal::PermitsWithinPermits => {
-            "this owner holds permits of it and asks for more: take all it needs at once".to_owned()
+            "this owner holds permits of it and asks for more, which could wait for itself for ever: take all that is needed by one claim (a nested run takes none)".to_owned()
         }
         Refusal::NotSession => {
             "this owner holds it outside a session: take the outer lock through a session to re-enter it".to_owned()

@@ -65,16 +65,20 @@ pub(crate) struct Plan {
     pub(crate) replicas: Option<Replicas>,
 }
 
+/// Checks a ttl against what the store can keep.
+pub(crate) fn check_ttl(ttl: Duration, store: &Capabilities) -> Result<()> {
+    let (min, max) = (store.ttl_min.max(TTL_MIN), store.ttl_max.min(TTL_MAX));
+    if (min..=max).contains(&ttl) {
+        return Ok(());
+    }
+    let whose = if (min, max) == (TTL_MIN, TTL_MAX) { "" } else { " in this store" };
+    Err(Error::new(ErrorKind::Invalid, format!("a ttl of {ttl:?} is out of range: {min:?} to {max:?}{whose}")))
+}
+
 impl Plan {
     /// Checks it against what the store can do.
     pub(crate) fn check(&self, store: &Capabilities) -> Result<()> {
-        let (min, max) = (store.ttl_min.max(TTL_MIN), store.ttl_max.min(TTL_MAX));
-        if self.ttl < min || self.ttl > max {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("a ttl of {:?} is out of range: {min:?} to {max:?}", self.ttl),
-            ));
-        }
+        check_ttl(self.ttl, store)?;
         if let Shape::Permits { units, of } = self.shape
             && (units == 0 || units > of)
         {
@@ -84,7 +88,7 @@ impl Plan {
             ));
         }
         if self.replicas.is_some() && !store.replicas {
-            return Err(Error::new(ErrorKind::Invalid, "min_replicas: this store has no replicas to wait for"));
+            return Err(Error::new(ErrorKind::Invalid, "min replicas: this store has no replicas to wait for"));
         }
         let missing = match self.shape {
             Shape::Shared if !store.shared => Some("shared locks"),

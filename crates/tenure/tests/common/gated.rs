@@ -171,6 +171,10 @@ impl Backend for Gated {
         self.gate(|| self.inner.confirm(claim, replicas))
     }
 
+    fn close(&self) -> Call<()> {
+        self.inner.close()
+    }
+
     fn examine(&self) -> Call<Checkup> {
         self.inner.examine()
     }

@@ -133,3 +133,19 @@ async fn what_is_busy_or_refused_uses_its_lease_again() {
     outer.release().await.unwrap();
     read.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_closed_leaves_no_lease_but_those_that_claims_live_by() {
+    let etcd = Etcd::builder().members(1).start();
+    let a = connect(&etcd.url()).await;
+    // One that claims share, one of its own, and one that somebody still holds by.
+    a.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    a.rwlock("y").read().ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+    let held = a.lock("z").ttl(LONG * 2).acquire().await.unwrap();
+    assert_eq!(leases(&etcd).len(), 3);
+    a.close().await.unwrap();
+    assert_eq!(leases(&etcd).len(), 1);
+    assert!(held.is_held());
+    let busy = connect(&etcd.url()).await.lock("z").ttl(LONG).try_acquire().await.unwrap();
+    assert!(busy.is_none(), "it is held");
+}

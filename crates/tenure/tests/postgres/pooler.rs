@@ -1,5 +1,6 @@
 //! A pooler that gives each transaction another connection.
 
+use tenure::{ErrorKind, Tenure};
 use tenure_testkit::servers::{PgBouncer, Postgres};
 
 use crate::support::{LONG, connect, contend, ears, findings, soon, until, until_waiting, waiting};
@@ -120,4 +121,13 @@ async fn a_host_that_is_direct_says_nothing_of_one_that_is_a_pooler() {
     let log = server.log();
     let since = &log[before..];
     assert!(since.contains("execute <unnamed>") && !prepared(since), "{since}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_of_statements_is_refused_before_anybody_relies_on_it() {
+    let server = Postgres::start();
+    drop(connect(server.url()).await);
+    let pooler = PgBouncer::sharing(&server, 3, "statement");
+    let refused = soon("an answer", Tenure::connect(pooler.url())).await.unwrap_err();
+    assert!(refused.kind() == ErrorKind::Store && refused.to_string().contains("pool_mode"), "{refused}");
 }

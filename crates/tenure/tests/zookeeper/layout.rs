@@ -72,7 +72,9 @@ async fn locks_of_other_libraries_are_waited_for_in_turn() {
         assert!(tenure.lock("x").ttl(LONG).try_acquire().await.unwrap().is_none());
         let view = tenure.inspect("x").await.unwrap();
         assert_eq!(view.holders.len(), 1);
-        assert!(view.holders[0].owner.is_none() && view.holders[0].label.is_none(), "{view:?}");
+        let holder = &view.holders[0];
+        assert!(holder.owner.is_none() && holder.expires_in.is_none() && holder.token.is_some(), "{view:?}");
+        assert!(first.ends_with(holder.label.as_ref().unwrap().rsplit(' ').next().unwrap()), "{view:?}");
         let wait = waiting(&tenure, "x", LONG);
         until_waiting(&tenure, "x", 1).await;
         let behind = sequential(&raw, prefix).await;

@@ -10,7 +10,7 @@ use super::link::Link;
 use super::wire::{MembersResponse, StatusResponse};
 use crate::clock::Clock;
 use crate::doctor::Checkup;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// How many round trips are measured; the middle one is told.
 const PINGS: usize = 11;
@@ -27,15 +27,18 @@ pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
     let mut checkup = Checkup::default();
     let members = members(desk, &mut checkup).await;
     clusters(&members, &mut checkup);
-    for (address, status) in &members {
-        if let Ok(status) = status {
-            version(address, status, &mut checkup);
-            space(address, status, &mut checkup);
-        }
+    let answered = members.iter().filter_map(|(address, status)| Some((address.as_str(), status.as_ref().ok()?)));
+    let answered: Vec<(&str, &StatusResponse)> = answered.collect();
+    versions(&answered, &mut checkup);
+    for (address, status) in &answered {
+        space(address, status, &mut checkup);
     }
     let link = match desk.road.link().await {
         Ok(link) => link,
-        Err(error) if members.iter().all(|(_, status)| status.is_err()) => return Err(error),
+        // What the user may not do has nothing to do with the members' health.
+        Err(error) if error.kind() == ErrorKind::Denied || members.iter().all(|(_, status)| status.is_err()) => {
+            return Err(error);
+        }
         Err(error) => {
             checkup.problem(
                 format!("no member answers for the cluster: {error}"),
@@ -142,18 +145,27 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-fn version(address: &str, status: &StatusResponse, checkup: &mut Checkup) {
-    let Some(version) = numbers(&status.version) else { return };
-    if version < (3, 4, 0) {
+/// Members whose version is too old, or known to lose leases: each kind is told once.
+fn versions(members: &[(&str, &StatusResponse)], checkup: &mut Checkup) {
+    let those = |bad: fn((u32, u32, u32)) -> bool| {
+        let bad = |status: &StatusResponse| numbers(&status.version).is_some_and(bad);
+        let of = members.iter().filter(|(_, status)| bad(status));
+        of.map(|(address, status)| format!("{address} (etcd {})", status.version)).collect::<Vec<_>>().join(", ")
+    };
+    let old = those(|version| version < (3, 4, 0));
+    if !old.is_empty() {
         checkup.problem(
-            format!("{address} runs etcd {}", status.version),
+            format!("too old: {old}"),
             "tenure needs 3.4: watches whose numbers the client chooses",
             "upgrade etcd",
         );
-    } else if version < (3, 4, 31) || ((3, 5, 0)..(3, 5, 13)).contains(&version) {
+    }
+    let losing =
+        those(|version| ((3, 4, 0)..(3, 4, 31)).contains(&version) || ((3, 5, 0)..(3, 5, 13)).contains(&version));
+    if !losing.is_empty() {
         checkup.problem(
-            format!("{address} runs etcd {}, which revokes leases that are renewed when the leader's disk stands still (etcd#15247)", status.version),
-            "a lock can be lost though its holder renews it: the holder is told, and its token is refused, but work is interrupted",
+            format!("leases that are renewed may be revoked when the leader's disk stands still (etcd#15247): {losing}"),
+            "a lock can be lost though its holder renews it: the holder is told at its next renewal, and until then only a resource that compares tokens is safe",
             "upgrade to 3.4.31, 3.5.13 or later",
         );
     }
@@ -230,7 +242,7 @@ mod tests {
     fn findings(version_told: &str) -> usize {
         let mut checkup = Checkup::default();
         let status = StatusResponse { version: version_told.to_owned(), ..StatusResponse::default() };
-        version("a:2379", &status, &mut checkup);
+        versions(&[("a:2379", &status), ("b:2379", &status)], &mut checkup);
         checkup.findings.len()
     }
 

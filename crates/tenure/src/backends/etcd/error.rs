@@ -29,9 +29,11 @@ pub(super) fn translate(status: &Status) -> Error {
     let told = status.message();
     let (kind, message, certainty) = match status.code() {
         Code::Unauthenticated => (ErrorKind::Denied, "etcd refused the user or password", Certainty::NotApplied),
-        Code::PermissionDenied => {
-            (ErrorKind::Denied, "the user lacks a right (docs/backends/etcd.md)", Certainty::NotApplied)
-        }
+        Code::PermissionDenied => (
+            ErrorKind::Denied,
+            "the user lacks a right: it needs reading and writing on the prefix that ?prefix= names (docs/backends/etcd.md)",
+            Certainty::NotApplied,
+        ),
         Code::InvalidArgument if told.contains("user name is empty") => {
             (ErrorKind::Denied, "etcd wants a login: write etcd://USER:PASSWORD@HOST", Certainty::NotApplied)
         }
@@ -50,6 +52,11 @@ pub(super) fn translate(status: &Status) -> Error {
         Code::Unavailable if told.contains("no leader") => {
             (ErrorKind::Unavailable, "etcd has no leader: too few members reach each other", Certainty::NotApplied)
         }
+        _ if in_words(status).contains("UnknownIssuer") => (
+            ErrorKind::Store,
+            "nobody who is trusted vouches for etcd's certificate: name whom to trust by ca=FILE",
+            Certainty::NotApplied,
+        ),
         code if is_of_the_member(&Status::new(code, "")) => {
             (ErrorKind::Unavailable, "no answer from etcd", Certainty::Unknown)
         }

@@ -202,6 +202,18 @@ impl Leases {
         }
     }
 
+    /// All that no claim lives by, as this tells: nobody gets them any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only waits.
+    pub(super) async fn take_unused(&self, is_used: impl Fn(&Lease) -> bool) -> Vec<Arc<Lease>> {
+        let mut unused: Vec<_> = self.spares().drain().flat_map(|(_, spare)| spare).collect();
+        let mut shared = self.shared.lock().await;
+        unused.extend(shared.extract_if(|_, lease| !is_used(lease)).map(|(_, lease)| lease));
+        unused
+    }
+
     fn spares(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<Lease>>>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -172,6 +172,13 @@ impl Backend for EtcdBackend {
         self.with(|desk| async move { desk.scan(&prefix, after.as_ref(), limit).await })
     }
 
+    fn close(&self) -> Call<()> {
+        self.with(|desk| async move {
+            desk.revoke_unused().await;
+            Ok(())
+        })
+    }
+
     fn examine(&self) -> Call<Checkup> {
         self.with(|desk| async move {
             let clock = desk.clock.clone();

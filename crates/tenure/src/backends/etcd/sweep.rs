@@ -37,6 +37,20 @@ impl Desk {
         }
     }
 
+    /// Ends the leases that no claim lives by: there will be no other claim.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what is left ends after its ttl.
+    pub(super) async fn revoke_unused(&self) {
+        let unused = self.leases.take_unused(|lease| self.has_claims(lease.id)).await;
+        let unused: Vec<i64> = unused.into_iter().filter(|lease| lease.lose()).map(|lease| lease.id).collect();
+        let ends = futures_util::stream::iter(unused).for_each_concurrent(ENDS_MAX, |id| async move {
+            let _ = self.road.ask(|link| async move { link.revoke(id).await }).await;
+        });
+        ends.await;
+    }
+
     /// Ends the keys of a lease that are no claim of this client: what was given up before it arrived.
     async fn compare(&self, lease: &Arc<Lease>) {
         let id = lease.id;

@@ -175,6 +175,11 @@ impl Desk {
         same
     }
 
+    /// Whether claims live by a lease, or may.
+    pub(super) fn has_claims(&self, lease: i64) -> bool {
+        self.claims().0.values().any(|known| known.lease.id == lease)
+    }
+
     pub(super) fn end_overdue(&self, lease: i64, now: Moment) -> Vec<(ClaimId, Known)> {
         self.claims().end_overdue(lease, now)
     }

@@ -112,7 +112,13 @@ impl Files {
         }
         let mut config = ClientTlsConfig::new();
         config = match &self.ca {
-            Some(path) => config.ca_certificate(Certificate::from_pem(read("CA", path)?)),
+            Some(path) => {
+                let pem = read("CA", path)?;
+                if !String::from_utf8_lossy(&pem).contains("BEGIN CERTIFICATE") {
+                    return Err(format!("names the CA file {path:?}, which has no certificate (PEM)"));
+                }
+                config.ca_certificate(Certificate::from_pem(pem))
+            }
             None => config.with_native_roots(),
         };
         match (&self.cert, &self.key) {

@@ -85,8 +85,13 @@ fn translate(error: tokio_postgres::Error) -> Error {
                 "PostgreSQL wants a password: write postgres://USER:PASSWORD@HOST/DATABASE",
             );
         }
+        if with_causes(&error).contains("UnknownIssuer") {
+            let message =
+                "nobody who is trusted vouches for PostgreSQL's certificate: name whom to trust by sslrootcert=FILE";
+            return Error::new(ErrorKind::Store, message).because(with_causes(&error));
+        }
         let message = if takes_no_writes(&error) {
-            "no server takes writes: only a standby answers, which takes no locks"
+            "no server takes writes: only a standby answers, or one with default_transaction_read_only, which take no locks"
         } else {
             "the connection to PostgreSQL failed"
         };
@@ -99,17 +104,21 @@ fn translate(error: tokio_postgres::Error) -> Error {
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             (ErrorKind::Denied, "PostgreSQL refused the user or password")
         }
-        &SqlState::INSUFFICIENT_PRIVILEGE => (ErrorKind::Denied, "the user lacks a right (docs/backends/postgres.md)"),
+        &SqlState::INSUFFICIENT_PRIVILEGE => {
+            (ErrorKind::Denied, "the user lacks a right: GRANT it what docs/backends/postgres.md lists")
+        }
         &SqlState::INVALID_CATALOG_NAME => (ErrorKind::Store, "there is no such database"),
         &SqlState::DISK_FULL => (ErrorKind::Store, "the disk of PostgreSQL is full"),
-        &SqlState::TOO_MANY_CONNECTIONS => {
-            (ErrorKind::Unavailable, "PostgreSQL has no connection left (max_connections)")
-        }
+        &SqlState::TOO_MANY_CONNECTIONS => (
+            ErrorKind::Unavailable,
+            "PostgreSQL has no connection left (max_connections, or the limit of the role or database)",
+        ),
         &SqlState::CANNOT_CONNECT_NOW => (ErrorKind::Unavailable, "PostgreSQL is starting or stopping"),
         &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN => (ErrorKind::Unavailable, "PostgreSQL is stopping"),
-        &SqlState::LOCK_NOT_AVAILABLE => {
-            (ErrorKind::Unavailable, "another client has kept the name's row busy for too long")
-        }
+        &SqlState::LOCK_NOT_AVAILABLE => (
+            ErrorKind::Unavailable,
+            "the name's row stays locked: by another transaction, or by a commit that waits for a standby (`tenure doctor` tells)",
+        ),
         &SqlState::QUERY_CANCELED => {
             (ErrorKind::Unavailable, "PostgreSQL cancelled a statement (statement_timeout, or by hand)")
         }

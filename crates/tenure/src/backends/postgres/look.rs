@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::desk::Desk;
 use super::error::unavailable;
 use super::link::{Link, Param};
-use crate::error::Result;
+use crate::error::{Certainty, Error, ErrorKind, Result};
 
 /// A connection to look at names with; given back when dropped.
 pub(super) struct Look {
@@ -42,6 +42,28 @@ impl Drop for Look {
 }
 
 impl Desk {
+    /// Refuses what stands between if it shares connections statement by statement: it would do until somebody has to wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the connection is closed.
+    pub(super) async fn must_allow_transactions(&self) -> Result<()> {
+        let link = self.open_link().await?;
+        match link.execute("BEGIN").await {
+            Err(error) if error.to_string().contains("statement pooling") => Err(Error::new(
+                ErrorKind::Store,
+                "a pooler of statements stands before PostgreSQL, and tenure needs transactions: set pool_mode = transaction, or session",
+            )
+            .with_certainty(Certainty::NotApplied)
+            .because(error.to_string())),
+            // Whatever else it is, whoever locks will meet it.
+            _ => {
+                drop(link.execute("ROLLBACK").await);
+                Ok(())
+            }
+        }
+    }
+
     /// A connection to look with, once others have looked.
     ///
     /// # Cancel safety

@@ -96,6 +96,9 @@ impl PostgresBackend {
             schema::settle(&first, &settings).await?;
             let desk = Desk::new(settings.clone(), preparing, first);
             let inbox = Inbox::open(&desk).await?;
+            if !inbox.hears() {
+                desk.must_allow_transactions().await?;
+            }
             Ok((desk, Arc::new(inbox)))
         };
         let (desk, inbox) = opened.await.map_err(|error: crate::Error| error.in_store(settings.shown.clone()))?;

@@ -140,9 +140,12 @@ impl Columns {
 pub(super) fn queue_of(row: &Row) -> Result<Queue> {
     read(row).map_err(|problem| {
         let name = row.try_get::<_, &str>("name").unwrap_or("?");
-        Error::new(ErrorKind::Store, format!("the row of {name:?} cannot be read"))
-            .because(problem)
-            .with_certainty(Certainty::NotApplied)
+        Error::new(
+            ErrorKind::Store,
+            format!("the row of {name:?} cannot be read: somebody changed it; deleted, the name is free"),
+        )
+        .because(problem)
+        .with_certainty(Certainty::NotApplied)
     })
 }
 

@@ -114,6 +114,11 @@ impl Settings {
             return Err(invalid(format!("names the schema {schema:?}: it has 1 to {SCHEMA_MAX} bytes")));
         }
         let configured = |options: &Options| -> Result<Config> {
+            // Where the first of them ends the password, the rest of it would be taken for a host.
+            let (_, place) = options.rest.split_once("://").unwrap_or(("", &options.rest));
+            if place.split(['/', '?']).next().is_some_and(|place| place.matches('@').count() > 1) {
+                return Err(invalid("has an @ in its user or password: write it as %40".to_owned()));
+            }
             let config = Config::from_str(&options.rest)
                 .map_err(|error| invalid("cannot be understood".to_owned()).because(with_causes(&error)))?;
             if config.get_hosts().is_empty() {
@@ -268,6 +273,7 @@ mod tests {
             ("postgres://u:hidden@h/db?sslrootcert=x", "no TLS"),
             ("postgres://u:hidden@h/db?sslmode=verify-full&sslrootcert=/no/such", "/no/such"),
             ("postgres://u:hidden@h/db?layout=plain", "understood"),
+            ("postgres://u:hid@den@h/db", "%40"),
             ("postgres:///db", "no host"),
             ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fschema%3Dx", "within listen="),
             ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fsslmode%3Dprefer", "sslmode=prefer"),

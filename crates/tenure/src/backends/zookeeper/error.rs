@@ -50,15 +50,23 @@ pub(super) fn restless() -> Error {
 }
 
 fn translate(error: Refused) -> Error {
+    if error.to_string().contains("UnknownIssuer") {
+        let message = "nobody who is trusted vouches for the servers' certificates: name whom to trust by ca=FILE";
+        return Error::new(ErrorKind::Store, message).because(error.to_string());
+    }
     let (kind, message) = match &error {
-        Refused::NoAuth => {
-            (ErrorKind::Denied, "the znodes belong to another user: name it as zookeeper://USER:PASSWORD@HOST")
-        }
+        Refused::NoAuth => (
+            ErrorKind::Denied,
+            "the znodes belong to another user, or the password is another one: name both as zookeeper://USER:PASSWORD@HOST",
+        ),
         Refused::AuthFailed => (
             ErrorKind::Denied,
             "ZooKeeper refused the login: name a user it knows as zookeeper://USER:PASSWORD@HOST, with ?auth=sasl if it asks for SASL",
         ),
-        Refused::InvalidAcl => (ErrorKind::Denied, "ZooKeeper does not take the user's rights for new znodes"),
+        Refused::InvalidAcl => (
+            ErrorKind::Denied,
+            "ZooKeeper does not take the user's rights for new znodes: with ?auth=sasl its servers have to offer SASL",
+        ),
         Refused::NoHosts => (ErrorKind::Unavailable, "no server of the ensemble answers, or they have no quorum"),
         Refused::Timeout => (ErrorKind::Unavailable, "no answer from ZooKeeper"),
         Refused::ConnectionLoss => (ErrorKind::Unavailable, "the connection to ZooKeeper was lost"),

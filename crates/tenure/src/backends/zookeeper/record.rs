@@ -13,8 +13,10 @@ use crate::machine::{Claim, ClaimRequest, Grant, Shape};
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 
-/// The claims of others are told apart by this.
-const FOREIGN_LABEL: &str = "another lock library";
+/// Who holds by the node of another library, as far as that can be told.
+fn foreign_label(node: &Node) -> Arc<str> {
+    format!("another library's client, by the node {}", node.name).into()
+}
 
 /// The data of a claim's node, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +137,7 @@ pub(super) fn claim_of(node: &Node, known: Option<&Known>, now: Moment, ttl_max:
         id: record.map_or_else(|| id_of(node), |record| record.id),
         number: known.map_or(0, Known::number),
         owner,
-        label: record.map_or_else(|| FOREIGN_LABEL.into(), |record| record.label.clone()),
+        label: record.map_or_else(|| foreign_label(node), |record| record.label.clone()),
         shape: if foreign { Shape::Exclusive } else { node.shape },
         ttl,
         expires: now + ttl,

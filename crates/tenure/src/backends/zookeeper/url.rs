@@ -176,6 +176,11 @@ fn parse_root(chroot: &str) -> std::result::Result<String, String> {
     if chroot.is_empty() {
         return Ok(String::new());
     }
+    if chroot.contains(',') {
+        return Err(format!(
+            "has the chroot {chroot:?}: it is named once, behind all hosts, as zookeeper://HOST1,HOST2,HOST3/CHROOT (a comma in it is %2C)"
+        ));
+    }
     let root = decoded(chroot).map(|chroot| format!("/{chroot}")).filter(|root| is_path(root));
     root.ok_or_else(|| format!("has the chroot {chroot:?}, which is no znode's path"))
 }
@@ -235,6 +240,7 @@ mod tests {
             ("zookeeper:///x", "no host"),
             ("zookeeper://u@h/x", "without a password"),
             ("zookeeper://u:hidden@h/a//b", "no znode's path"),
+            ("zookeeper://u:hidden@h1/a,h2/a", "behind all hosts"),
             ("zookeeper://u:hidden@h/a/..", "no znode's path"),
             ("zookeeper://u:hidden@h/a%00", "no znode's path"),
         ] {

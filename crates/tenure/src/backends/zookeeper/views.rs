@@ -63,14 +63,13 @@ fn shown(name: &Name, nodes: &[(Node, Arc<Known>)], desk: &Desk) -> NameView {
     let mut view = NameView::of(name.clone(), &Queue::ordered(claims), now);
     for holder in &mut view.holders {
         if holder.owner.as_ref().is_some_and(is_made_up) {
-            // What others do not record is not made up either.
-            (holder.owner, holder.label, holder.token) = (None, None, None);
-            (holder.held, holder.expires_in) = (None, None);
+            // What others do not record is not made up either. The server tells when it was made, and by which change.
+            (holder.owner, holder.expires_in) = (None, None);
         }
     }
     for waiter in &mut view.waiters {
         if waiter.owner.as_ref().is_some_and(is_made_up) {
-            (waiter.owner, waiter.label, waiter.waited) = (None, None, None);
+            waiter.owner = None;
         }
     }
     view
