@@ -88,7 +88,7 @@ impl Plan {
             ));
         }
         if self.replicas.is_some() && !store.replicas {
-            return Err(Error::new(ErrorKind::Invalid, "min replicas: this store has no replicas to wait for"));
+            return Err(Error::new(ErrorKind::Invalid, "min_replicas: this store has no replicas to wait for"));
         }
         let missing = match self.shape {
             Shape::Shared if !store.shared => Some("shared locks"),
