@@ -230,7 +230,9 @@ impl Tenure {
         let name = Name::new(name)?;
         let id = ClaimId::of(owner, &name);
         if let Some(ttl) = ttl {
-            check_ttl(ttl, &self.core.backend.capabilities()).map_err(|error| error.at(Step::Renew).about(&name))?;
+            let store = self.core.backend.capabilities();
+            // A shorter one keeps the longer that the claim has.
+            check_ttl(ttl.max(store.ttl_min), &store).map_err(|error| error.at(Step::Renew).about(&name))?;
         }
         let request = RenewRequest { name: name.clone(), id, ttl: ttl.unwrap_or_default() };
         let call = self.core.backend.renew(vec![request], false);

@@ -7,7 +7,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::errand::Errand;
-use super::error::unavailable;
+use super::error::{no_answer, unavailable};
 use super::lanes::{Kind, Lane, Outcomes, State, Task};
 use super::link::Link;
 use super::preparing::Preparing;
@@ -141,9 +141,8 @@ impl Desk {
 ///
 /// Cancel safe: it only waits.
 pub(super) async fn answered(answer: oneshot::Receiver<Outcomes>) -> Result<Outcomes> {
-    // If he is gone, nobody knows how far he came.
-    let closed = |_| unavailable("the client of PostgreSQL was closed").with_certainty(Certainty::Unknown);
-    answer.await.map_err(closed)
+    // He gave it up, or is gone with the client: nobody knows how far he came.
+    answer.await.map_err(|_| no_answer())
 }
 
 /// The outcome of one operation.

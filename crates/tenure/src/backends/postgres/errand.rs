@@ -61,8 +61,14 @@ impl Errand {
             if let Some(link) = self.link.take() {
                 state.idle.push(link);
             }
-            state.push_alone(&name, [task]);
-            self.desk.start(&mut state, Lane::Alone);
+            if state.is_alone_full() {
+                // Should its row not be locked, it need not wait for those whose rows are.
+                let lane = state.push(task, false);
+                self.desk.start(&mut state, lane);
+            } else {
+                state.push_alone(&name, [task]);
+                self.desk.start(&mut state, Lane::Alone);
+            }
         }
         answer
     }
