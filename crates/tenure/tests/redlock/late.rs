@@ -69,9 +69,13 @@ async fn a_claim_that_arrives_after_it_was_given_up_is_in_nobodys_way() {
             tokio::time::sleep(Duration::from_millis(600)).await;
             let token = next.token().unwrap().to_string();
             // A node that still had the one given up when it was asked gets it with a renewal.
-            let all_have_it = async || nodes.records(&name).iter().all(|record| record.contains(&token));
+            let all_have_it = async || {
+                let records = nodes.records(&name);
+                assert!(next.is_held(), "lost before every node had it: {records:?}");
+                eprintln!("{:?} {token} {records:?}", std::time::Instant::now());
+                records.iter().all(|record| record.contains(&token))
+            };
             until("its record on every node", all_have_it).await;
-            assert!(next.is_held());
             next.release().await.unwrap();
         }
         nodes.no_keys_left().await;
