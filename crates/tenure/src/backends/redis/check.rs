@@ -22,6 +22,8 @@ use super::script::NATIVE;
 
 /// Histories in the plain form, and in that of a cluster.
 const HISTORIES: [u64; 2] = [3_000, 600];
+/// How often they are run until all corners are met.
+const BATCHES_MAX: usize = 4;
 
 /// How a lane talks to the server.
 #[derive(Clone, Copy, Debug)]
@@ -70,13 +72,23 @@ fn check(per_server: bool) {
     let seed = variable("TENURE_SEED");
     let usual = if seed.is_some() { 2 } else { HISTORIES[usize::from(!per_server)] };
     let histories = variable("TENURE_HISTORIES").unwrap_or(usual);
-    match run(&script(), per_server, histories, seed.unwrap_or_else(rand::random)) {
-        Ok(coverage) if histories >= usual && seed.is_none() => coverage.assert_complete(per_server),
-        Ok(coverage) => eprintln!("{coverage:#?}"),
-        Err(Mismatch { seed, log }) => {
-            panic!("{log}\nthe script does not follow the machine: replay with TENURE_SEED={seed}")
+    let mut met = Coverage::default();
+    // On a busy machine the histories that meet the rare corners are spoiled more often than others: then some more are run.
+    for _ in 0..BATCHES_MAX {
+        match run(&script(), per_server, histories, seed.unwrap_or_else(rand::random)) {
+            Ok(coverage) => met = met.plus(coverage),
+            Err(Mismatch { seed, log }) => {
+                panic!("{log}\nthe script does not follow the machine: replay with TENURE_SEED={seed}")
+            }
+        }
+        if histories < usual || seed.is_some() {
+            return eprintln!("{met:#?}");
+        }
+        if met.rare().is_empty() {
+            break;
         }
     }
+    met.assert_complete(per_server);
 }
 
 #[test]

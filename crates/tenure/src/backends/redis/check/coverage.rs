@@ -88,10 +88,14 @@ impl Coverage {
         *self.counts.entry(kind).or_default() += 1;
     }
 
+    /// The corners that were not met often enough.
+    pub(super) fn rare(&self) -> Vec<&'static str> {
+        CORNERS.iter().copied().filter(|kind| self.counts.get(kind).copied().unwrap_or(0) < LEAST).collect()
+    }
+
     pub(super) fn assert_complete(&self, per_server: bool) {
         eprintln!("per server: {per_server} {self:#?}");
-        let rare: Vec<_> =
-            CORNERS.iter().filter(|kind| self.counts.get(**kind).copied().unwrap_or(0) < LEAST).collect();
+        let rare = self.rare();
         assert!(rare.is_empty(), "met too rarely: {rare:?}");
         let strange: Vec<_> = self.counts.keys().filter(|kind| !CORNERS.contains(kind)).collect();
         assert!(strange.is_empty(), "not expected at all: {strange:?}");
