@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::backend::{Backend, ClaimRequest, Event, RenewRequest, Renewed};
-use tenure::{Loss, Name};
+use tenure::{ErrorKind, Loss, Name};
 use tenure_testkit::servers::{Proxy, Zookeeper};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -27,6 +27,20 @@ async fn only_what_all_servers_allow_is_promised() {
         checkup.findings.iter().any(|found| found.what.contains("different limits"))
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ttl_that_nobody_chose_is_one_that_the_servers_allow() {
+    for (setting, value, ttl) in [("maxSessionTimeout", "5000", 5), ("tickTime", "6000", 12)] {
+        let server = Zookeeper::builder().members(1).config(setting, value).start();
+        let tenure = connect(&server.url()).await;
+        let guard = soon("a grant", tenure.lock("x").acquire()).await.unwrap();
+        let view = tenure.inspect("x").await.unwrap();
+        assert_eq!(view.holders[0].expires_in, Some(Duration::from_secs(ttl)), "{setting}");
+        soon("a release", guard.release()).await.unwrap();
+        let refused = tenure.lock("x").ttl(Duration::from_secs(10)).acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "one that was asked for is refused: {refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,10 +9,11 @@ use zookeeper_client::{CreateMode, Error as Refused};
 
 use super::desk::Desk;
 use super::error::{of_request, restless, unsure};
+use super::listings::Listing;
 use super::look::{Fresh, Judged};
 use super::mind;
 use super::moving::stem;
-use super::names::{Node, in_order};
+use super::names::Node;
 use super::pulse::Trusted;
 use super::record::{Known, Record};
 use super::session::{Answered, Kind, Session};
@@ -92,6 +93,7 @@ impl Desk {
                 ending: false,
                 moving: 0,
                 minded: false,
+                ahead: None,
                 gate: Arc::default(),
             };
             let (first, asked_before) = self.table.enter(request.id, entry);
@@ -144,12 +146,12 @@ impl Asking {
         let (desk, session, name) = (&self.desk, &self.session, &self.name);
         let may_be_there = in_doubt || attempt != 0;
         if may_be_there || !queue || reenter.is_some() {
-            let nodes = desk.nodes(session, name, Fresh::Yes).await?;
-            let found = if may_be_there { self.own_among(&nodes).await? } else { Vec::new() };
+            let listing = desk.listing(session, name, Fresh::Yes).await?;
+            let found = if may_be_there { self.own_among(&listing.nodes).await? } else { Vec::new() };
             if !found.is_empty() {
-                return self.adopt(found, &nodes).await;
+                return self.adopt(found, listing).await;
             }
-            match desk.judge(session, name, &nodes, &self.request, true).await? {
+            match desk.judge(session, name, (&listing, listing.nodes.len()), &self.request, true).await? {
                 Judged::Refused(refusal) => return Ok(Some(Claimed::Refused(refusal))),
                 Judged::Waits(place, _) if !queue => return Ok(Some(Claimed::Busy(place))),
                 Judged::Changed => return Ok(None),
@@ -162,13 +164,13 @@ impl Asking {
             }
         }
         match self.create().await {
-            Ok((placed, nodes)) => {
-                if self.is_second(&placed, &nodes).await? {
+            Ok((placed, listing)) => {
+                if self.is_second(&placed, &listing).await? {
                     self.take_back(&placed).await?;
                     desk.table.change(id, |entry| entry.ending = false);
                     return Ok(None);
                 }
-                self.settle(placed, &nodes).await
+                self.settle(placed, listing).await
             }
             Err(Refused::NoNode) => session.make_container(&desk.paths.of(name)).await.map(|()| None),
             Err(error) => Err(error),
@@ -178,12 +180,13 @@ impl Asking {
     /// Whether another client made a node for this very claim in the same moment, and was first. The other one sees no
     /// earlier one, so that one node stays and both have it in turn. Only where ids come again: elsewhere the other can
     /// but be what is left of a request of one's own.
-    async fn is_second(&self, placed: &Placed, nodes: &[Node]) -> Answered<bool> {
+    async fn is_second(&self, placed: &Placed, listing: &Listing) -> Answered<bool> {
         if self.request.attempt == 0 {
             return Ok(false);
         }
-        let earlier = nodes.iter().position(|node| node.name == placed.node).unwrap_or(nodes.len());
-        Ok(!self.own_among(&nodes[..earlier]).await?.is_empty())
+        let place = listing.place_of(&placed.node).unwrap_or(listing.nodes.len());
+        let earlier = listing.nodes.get(..place).unwrap_or_default();
+        Ok(!self.own_among(earlier).await?.is_empty())
     }
 
     /// The nodes of this very claim among these, looked into.
@@ -195,23 +198,35 @@ impl Asking {
         Ok(found)
     }
 
-    /// Makes a node at the end, and lists the name; one after the other, and both are sent at once.
-    async fn create(&self) -> Answered<(Placed, Vec<Node>)> {
+    /// Makes a node at the end, and lists the name. Both are sent at once, unless others of this client look at the name: then
+    /// one listing does for many.
+    async fn create(&self) -> Answered<(Placed, Arc<Listing>)> {
         let (session, parent) = (&self.session, self.desk.paths.of(&self.name));
         let record = Record::of(&self.request, self.request.ttl);
         let (stem, data) = (stem(&record), record.bytes());
         let path = format!("{parent}/{stem}");
         session.made.fetch_add(1, Ordering::Relaxed);
         let options = session.options(CreateMode::EphemeralSequential);
+        let visit = self.desk.lister.visit(session, &self.name, Fresh::No);
         let created = session.ask(Kind::Write, || session.client.create(&path, &data, &options));
-        let listed = session.ask(Kind::Read, || session.client.list_children(&parent));
-        let (created, listed) = join(created, listed).await;
+        let (created, listed) = match visit.is_alone() {
+            true => {
+                let listed = session.ask(Kind::Read, || session.client.list_children(&parent));
+                let (created, listed) = join(created, listed).await;
+                (created, Some(listed))
+            }
+            false => (created.await, None),
+        };
         let (stat, number) = created?;
         let number_given = u64::try_from(stat.czxid).unwrap_or(0);
         let node = format!("{stem}{number}");
         let placed = Placed { node, number: number_given, token: number_given, version: 0 };
         self.keep(&placed);
-        Ok((placed, in_order(&listed?)))
+        let listing = match listed {
+            Some(listed) => Arc::new(Listing::of(&listed?)),
+            None => self.desk.listing(session, &self.name, Fresh::No).await?,
+        };
+        Ok((placed, listing))
     }
 
     fn keep(&self, placed: &Placed) {
@@ -220,19 +235,19 @@ impl Asking {
     }
 
     /// Decides what becomes of a node that was made.
-    async fn settle(&self, placed: Placed, nodes: &[Node]) -> Step {
-        let mut nodes = nodes.to_vec();
+    async fn settle(&self, placed: Placed, mut listing: Arc<Listing>) -> Step {
         for _ in 0..TRIES_MAX {
-            let Some(index) = nodes.iter().position(|node| node.name == placed.node) else {
+            let place = listing.place_of(&placed.node);
+            let Some((place, own)) = place.and_then(|place| Some((place, listing.nodes.get(place)?))) else {
                 // Ended by somebody in the same moment.
                 self.desk.table.change(self.request.id, |entry| entry.placed = None);
                 return Ok(None);
             };
-            let judged = self.desk.judge(&self.session, &self.name, &nodes[..index], &self.request, true).await?;
+            let judged = self.desk.judge(&self.session, &self.name, (&listing, place), &self.request, true).await?;
             if !matches!(judged, Judged::Changed) {
-                return self.follow(judged, placed, nodes[index].number).await;
+                return self.follow(judged, placed, own.number).await;
             }
-            nodes = self.desk.nodes(&self.session, &self.name, Fresh::No).await?;
+            listing = self.desk.listing(&self.session, &self.name, Fresh::No).await?;
         }
         Err(Refused::Timeout)
     }
@@ -247,7 +262,10 @@ impl Asking {
                 let nested = self.desk.nest(&self.session, &self.name, (&outer, token), own, record).await?;
                 Ok(nested.map(|placed| self.holds(placed)))
             }
-            Judged::Waits(place, _) if self.request.queue => Ok(Some(self.stands(&placed, Err(place)))),
+            Judged::Waits(place, ahead) if self.request.queue => {
+                self.desk.table.change(self.request.id, |entry| entry.ahead = Some(ahead));
+                Ok(Some(self.stands(&placed, Err(place))))
+            }
             Judged::Waits(place, _) => self.take_back(&placed).await.map(|()| Some(Claimed::Busy(place))),
             Judged::Refused(refusal) => self.take_back(&placed).await.map(|()| Some(Claimed::Refused(refusal))),
             Judged::Changed => Ok(None),
@@ -345,7 +363,7 @@ impl Asking {
     }
 
     /// There are nodes of this claim: of a call before whose answer was lost, of another process, or of a session that is over.
-    async fn adopt(&self, mut found: Vec<(Node, Arc<Known>)>, nodes: &[Node]) -> Step {
+    async fn adopt(&self, mut found: Vec<(Node, Arc<Known>)>, listing: Arc<Listing>) -> Step {
         let (desk, session, name, id) = (&self.desk, &self.session, &self.name, self.request.id);
         let own = found.iter().position(|(_, known)| known.session == session.id);
         if let Some(own) = own {
@@ -364,10 +382,10 @@ impl Asking {
                 return self.remove(vec![(node, known)]).await.map(|()| None);
             }
             if alone {
-                return self.settle(placed, nodes).await;
+                return self.settle(placed, listing).await;
             }
-            let nodes = desk.nodes(session, name, Fresh::No).await?;
-            return self.settle(placed, &nodes).await;
+            let listing = desk.listing(session, name, Fresh::No).await?;
+            return self.settle(placed, listing).await;
         }
         let other =
             found.iter().position(|(_, known)| self.request.attempt != 0 && !desk.is_of_the_past(known.session));

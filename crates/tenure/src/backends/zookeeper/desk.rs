@@ -10,6 +10,7 @@ use super::doubt::Doubted;
 use super::error::unavailable;
 use super::keeper;
 use super::limits::{Heard, Host, Limits, Told};
+use super::listings::Lister;
 use super::names::Paths;
 use super::probe::GRACE;
 use super::record::Known;
@@ -69,6 +70,7 @@ pub(super) struct Desk {
     pub(super) asked_at: tokio::sync::Mutex<Option<Moment>>,
     pub(super) doubted: Arc<Doubted>,
     slots: Mutex<HashMap<Duration, Slot>>,
+    pub(super) lister: Lister,
     pub(super) closings: Closings,
     ended: Mutex<VecDeque<i64>>,
     known: Mutex<HashMap<String, Arc<Known>>>,
@@ -103,6 +105,7 @@ impl Desk {
             asked_at: tokio::sync::Mutex::default(),
             doubted: Arc::default(),
             slots: Mutex::default(),
+            lister: Lister::default(),
             closings: Closings::default(),
             ended: Mutex::default(),
             known: Mutex::default(),

@@ -7,7 +7,8 @@ use futures_util::future::{join, join_all};
 use zookeeper_client::Error as Refused;
 
 use super::desk::Desk;
-use super::names::{Node, in_order, tag_of};
+use super::listings::Listing;
+use super::names::{Node, tag_of};
 use super::record::{Known, claim_of, id_of};
 use super::session::{Answered, Kind, Session};
 use crate::clock::Moment;
@@ -33,22 +34,13 @@ pub(super) enum Judged {
 }
 
 /// Whether everything is to be seen that anybody has been told of, or what this session has been told of suffices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Fresh {
     Yes,
     No,
 }
 
 impl Desk {
-    /// The claims of a name, in order.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it only looks.
-    pub(super) async fn nodes(&self, session: &Session, name: &Name, fresh: Fresh) -> Answered<Vec<Node>> {
-        Ok(in_order(&self.children(session, &self.paths.of(name), fresh).await?))
-    }
-
     /// # Cancel safety
     ///
     /// Cancel safe: it only looks.
@@ -133,7 +125,7 @@ impl Desk {
         Moment(self.clock.wall_micros())
     }
 
-    /// How a claim stands that comes behind these, or stands there already.
+    /// How a claim stands that comes to this place, or stands there already.
     ///
     /// # Cancel safety
     ///
@@ -142,10 +134,18 @@ impl Desk {
         &self,
         session: &Session,
         name: &Name,
-        before: &[Node],
+        (listing, place): (&Listing, usize),
         request: &ClaimRequest,
         comes: bool,
     ) -> Answered<Judged> {
+        let before = listing.nodes.get(..place).unwrap_or(&listing.nodes);
+        let plain = request.shape == Shape::Exclusive && request.reenter.is_none();
+        if plain
+            && listing.is_plain_before(place, tag_of(&request.owner))
+            && let Some(waits) = self.waits_behind(session, name, before).await?
+        {
+            return Ok(waits);
+        }
         let Some((before, known)) = self.claims_among(session, name, before, tag_of(&request.owner)).await? else {
             return Ok(Judged::Changed);
         };
@@ -167,6 +167,23 @@ impl Desk {
             return Ok(Judged::Holds);
         }
         Ok(Judged::Waits(queue.place_at_the_end(now), ahead(&before, request.shape)))
+    }
+
+    /// How an exclusive claim waits behind exclusive ones of other owners: the first holds, the last is waited for. None if
+    /// there are none, or the first turns out to be no claim.
+    async fn waits_behind(&self, session: &Session, name: &Name, before: &[Node]) -> Answered<Option<Judged>> {
+        let (Some(first), Some(last)) = (before.first(), before.last()) else { return Ok(None) };
+        let Some((first, known)) = self.read_all(session, name, std::slice::from_ref(first), true).await?.pop() else {
+            return Ok(Some(Judged::Changed));
+        };
+        if !known.is_claim(&first.name) {
+            return Ok(None);
+        }
+        let now = self.wall();
+        let queue = Queue::ordered([claim_of(&first, Some(&known), now, self.limits().max)]);
+        let holder = queue.place_at_the_end(now);
+        let place = Place { ahead: before.len(), waiters_ahead: before.len() - 1, ..holder };
+        Ok(Some(Judged::Waits(place, Ahead::Node(last.name.clone()))))
     }
 
     /// The claims among these nodes, and what those say that matter to an owner with this tag. None if one of them has gone.

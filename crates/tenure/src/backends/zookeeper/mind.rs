@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::select;
+use futures_util::future::{join, select};
 use zookeeper_client::OneshotWatcher;
 
 use super::desk::{self, Desk};
@@ -14,6 +14,7 @@ use super::names::may_stay;
 use super::session::{Answered, Kind};
 use super::table::{Entry, Placed};
 use crate::backend::Event;
+use crate::machine::{Grant, Shape, Standing};
 use crate::owner::ClaimId;
 
 /// How long a look that failed is waited after.
@@ -120,7 +121,9 @@ fn present(desk: &Desk, id: ClaimId) -> Option<(Entry, Placed)> {
         let placed = entry.placed.clone().filter(|_| !entry.ending && !entry.session.has_ended());
         // Whoever places it anew starts another.
         entry.minded = placed.is_some();
-        placed.map(|placed| (entry.clone(), placed))
+        let seen = entry.clone();
+        entry.ahead = None;
+        placed.map(|placed| (seen, placed))
     });
     seen.flatten()
 }
@@ -130,27 +133,21 @@ async fn watch(desk: &Arc<Desk>, id: ClaimId, entry: &Entry, placed: &Placed) ->
     let session = &entry.session;
     let parent = desk.paths.of(&entry.name);
     let own = format!("{parent}/{}", placed.node);
-    let (there, own) = session.ask(Kind::Read, || session.client.check_and_watch_stat(&own)).await?;
+    // Sent one after the other: the look misses nothing that the watch does not tell of.
+    let watched = session.ask(Kind::Read, || session.client.check_and_watch_stat(&own));
+    let (watched, looked) = join(watched, look(desk, id, entry, placed)).await;
+    let (there, own) = watched?;
     if there.is_none_or(|stat| stat.ephemeral_owner != session.id) {
         return Ok(Woken::Gone);
     }
-    if let Some(grant) = entry.grant {
-        desk.tell_granted(id, placed.number, grant);
-        return Ok(Woken::By(own, None));
-    }
-    // Before the look, so that nothing is missed in between.
-    let all = match entry.request.shape {
-        crate::machine::Shape::Permits { .. } => {
-            let watched = session.ask(Kind::Read, || session.client.list_and_watch_children(&parent)).await;
-            Some(watched?.1)
+    let (ahead, all) = match looked? {
+        Looked::Holds(number, grant) => {
+            desk.tell_granted(id, number, grant);
+            return Ok(Woken::By(own, None));
         }
-        _ => None,
+        Looked::Waits(ahead, all) => (ahead, all),
+        Looked::Gone => return Ok(Woken::Gone),
     };
-    let Some((standing, ahead)) = desk.stand(id, entry).await? else { return Ok(Woken::Gone) };
-    if let Ok(grant) = standing.state {
-        desk.tell_granted(id, standing.number, grant);
-        return Ok(Woken::By(own, None));
-    }
     let other = match ahead {
         Ahead::Any => all,
         // Somebody was, a moment ago.
@@ -172,6 +169,41 @@ async fn watch(desk: &Arc<Desk>, id: ClaimId, entry: &Entry, placed: &Placed) ->
     Ok(Woken::By(own, other))
 }
 
+/// How a claim was seen to stand.
+enum Looked {
+    /// It holds: its number, and what it was given.
+    Holds(u64, Grant),
+    /// It waits for these; for permits with a watch on the whole queue.
+    Waits(Ahead, Option<OneshotWatcher>),
+    /// Its node is not there.
+    Gone,
+}
+
+async fn look(desk: &Desk, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Looked> {
+    if let Some(grant) = entry.grant {
+        return Ok(Looked::Holds(placed.number, grant));
+    }
+    let session = &entry.session;
+    // Before the look, so that nothing is missed in between.
+    let all = match entry.request.shape {
+        Shape::Permits { .. } => {
+            let parent = desk.paths.of(&entry.name);
+            let watched = session.ask(Kind::Read, || session.client.list_and_watch_children(&parent)).await;
+            Some(watched?.1)
+        }
+        _ => None,
+    };
+    // It was looked at when it came. If whom it was behind is there still, so is all that was said of it.
+    if let Some(ahead @ Ahead::Node(_)) = &entry.ahead {
+        return Ok(Looked::Waits(ahead.clone(), None));
+    }
+    Ok(match desk.stand(id, entry).await? {
+        Some((Standing { number, state: Ok(grant), .. }, _)) => Looked::Holds(number, grant),
+        Some((_, ahead)) => Looked::Waits(ahead, all),
+        None => Looked::Gone,
+    })
+}
+
 impl Desk {
     /// Tells of a grant, once; and lets claims of the same owner look again, which now may stand within it.
     pub(super) fn tell_granted(self: &Arc<Self>, id: ClaimId, number: u64, grant: crate::machine::Grant) {
@@ -181,12 +213,9 @@ impl Desk {
         }
         self.tell(Event::Granted { id, grant, number });
         let Some(granted) = self.table.get(id) else { return };
-        for other in self.table.waiting(&granted.name, id) {
-            let same_owner = |entry: &Entry| entry.request.owner == granted.request.owner;
-            if self.table.get(other).as_ref().is_some_and(same_owner) {
-                let desk = self.clone();
-                self.runtime.spawn(async move { desk.look_again(other).await });
-            }
+        for other in self.table.waiting(&granted.name, &granted.request.owner, id) {
+            let desk = self.clone();
+            self.runtime.spawn(async move { desk.look_again(other).await });
         }
     }
 
@@ -211,8 +240,8 @@ impl Desk {
         session: &super::session::Session,
         name: &crate::name::Name,
     ) -> Answered<Vec<(super::names::Node, Arc<super::record::Known>)>> {
-        let nodes = self.nodes(session, name, Fresh::Yes).await?;
-        self.look_into_all(session, name, &nodes).await
+        let listing = self.listing(session, name, Fresh::Yes).await?;
+        self.look_into_all(session, name, &listing.nodes).await
     }
 }
 

@@ -4,6 +4,8 @@
 //! `_c_UUID-lock-NNNNNNNNNN`. What stands before `lock-` tells the shape; the first half of the UUID is the claim's id, the
 //! second tells its owner from others.
 
+use std::cmp::Ordering;
+
 use crate::hash::fnv1a;
 use crate::machine::Shape;
 use crate::name::Name;
@@ -149,16 +151,27 @@ impl Node {
     }
 }
 
+/// The number that these digits are, with dashes at these places. Written out: queues of thousands are parsed by it.
+fn hex(text: &[u8], dashes: &[usize]) -> Option<u64> {
+    let mut number = 0;
+    for (place, byte) in text.iter().enumerate() {
+        if dashes.contains(&place) {
+            (*byte == b'-').then_some(())?;
+            continue;
+        }
+        number = number << 4 | u64::from(char::from(*byte).to_digit(16)?);
+    }
+    Some(number)
+}
+
 fn parse_ours(name: &str) -> Option<(ClaimId, u64, Shape, i64)> {
     let rest = name.strip_prefix("_c_")?;
     let (uuid, rest) = rest.split_at_checked(36)?;
-    let mut groups = uuid.split('-');
-    let mut group = |length: usize| {
-        let text = groups.next().filter(|text| text.len() == length)?;
-        let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        u64::from_str_radix(text, 16).ok().filter(|_| hex)
-    };
-    let (a, b, c, _, tag) = (group(8)?, group(4)?, group(4)?, group(4)?, group(12)?);
+    let uuid = uuid.as_bytes();
+    let (id, tag) = (hex(uuid.get(..18)?, &[8, 13])?, hex(uuid.get(24..)?, &[])?);
+    if [18, 23].iter().any(|dash| uuid.get(*dash) != Some(&b'-')) || hex(uuid.get(19..23)?, &[]).is_none() {
+        return None;
+    }
     let (shape, number) = rest.strip_prefix('-')?.rsplit_once("lock-")?;
     let shape = match shape.strip_suffix('-') {
         None if shape.is_empty() => Shape::Exclusive,
@@ -170,7 +183,7 @@ fn parse_ours(name: &str) -> Option<(ClaimId, u64, Shape, i64)> {
         None => return None,
     };
     let number = number.parse::<i32>().ok().filter(|_| number.len() >= 10 && !number.starts_with('+'))?;
-    Some((ClaimId(a << 32 | b << 16 | c), tag, shape, number.into()))
+    Some((ClaimId(id), tag, shape, number.into()))
 }
 
 /// The number at the end of the name of somebody else's node.
@@ -196,19 +209,34 @@ pub(super) fn may_stay(node: &str) -> bool {
     stem.ends_with("__lock__") || stem.ends_with("__rlock__")
 }
 
+/// The order of a name's claims.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    wrapped: bool,
+}
+
+impl Order {
+    /// That of these, whatever order they are in now. The counter of a name that is never idle wraps after 2^31 claims. Claims
+    /// that live together are close, so that both ends of the range at once mean that it has just done so.
+    pub(super) fn of(nodes: &[Node]) -> Self {
+        let wrapped = nodes.iter().any(|node| node.number < 0) && nodes.iter().any(|node| node.number >= 1 << 30);
+        Self { wrapped }
+    }
+
+    pub(super) fn compare(self, a: &Node, b: &Node) -> Ordering {
+        let place = |number: i64| if self.wrapped && number < 0 { number + (1 << 32) } else { number };
+        // A claim within another has its number, and is never the stronger one.
+        let strength = |shape: Shape| if shape == Shape::Exclusive { 0 } else { 1 };
+        let number = place(a.number).cmp(&place(b.number));
+        number.then(strength(a.shape).cmp(&strength(b.shape))).then_with(|| a.name.cmp(&b.name))
+    }
+}
+
 /// The claims among the children of a name, in their order.
 pub(super) fn in_order(children: &[String]) -> Vec<Node> {
     let mut nodes: Vec<Node> = children.iter().filter_map(|name| Node::parse(name)).collect();
-    // The counter of a name that is never idle wraps after 2^31 claims. Claims that live together are close, so that both
-    // ends of the range at once mean that it has just done so.
-    let wrapped = nodes.iter().any(|node| node.number < 0) && nodes.iter().any(|node| node.number >= 1 << 30);
-    let place = |number: i64| if wrapped && number < 0 { number + (1 << 32) } else { number };
-    // A claim within another has its number, and is never the stronger one.
-    let strength = |shape: Shape| if shape == Shape::Exclusive { 0 } else { 1 };
-    nodes.sort_by(|a, b| {
-        let number = place(a.number).cmp(&place(b.number));
-        number.then(strength(a.shape).cmp(&strength(b.shape))).then_with(|| a.name.cmp(&b.name))
-    });
+    let order = Order::of(&nodes);
+    nodes.sort_unstable_by(|a, b| order.compare(a, b));
     nodes
 }
 

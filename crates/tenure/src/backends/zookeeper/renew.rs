@@ -1,7 +1,7 @@
 //! Renewing: one write for each session, and a look at each claim.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,7 +9,6 @@ use zookeeper_client::Error as Refused;
 
 use super::desk::{Desk, pause};
 use super::error::of_request;
-use super::listings::Listings;
 use super::look::Fresh;
 use super::mind;
 use super::pulse::Trusted;
@@ -34,32 +33,22 @@ const PATIENCE_MIN: Duration = Duration::from_millis(50);
 /// Cancel safe: a renewal that arrives late only lengthens a live session.
 pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<Answer<Vec<Renewed>>> {
     let now = desk.clock.now();
-    let mut sessions = Sessions::new();
-    for request in &batch {
-        let entry = desk.table.change(request.id, |entry| {
-            // From now on, so that it is not ended while it is asked for.
-            let ttl = entry.ttl.max(request.ttl);
-            entry.expires = entry.expires.max(now + ttl);
-            entry.clone()
-        });
-        let lives = |entry: &Entry| entry.placed.is_some() && !entry.ending && !entry.session.has_ended();
-        if let Some(entry) = entry.filter(lives) {
-            sessions.insert(entry.session.id, entry.session);
-        }
-    }
+    let (mut sessions, own) = desk.asked_for(&batch);
     let rest = rest_of(&sessions, now);
     if !rest.is_zero() {
+        // Whoever closes the client meanwhile does not wait for this.
+        drop(sessions);
         pause(rest).await;
+        sessions = desk.asked_for(&batch).0;
     }
     // First the writes: what is read behind them is no older.
     let beats = desk.beat_all(sessions).await;
-    let listings = Listings::default();
     let mut value = Vec::with_capacity(batch.len());
     // What was not answered for has no part in what the others count from.
     let mut counted = Vec::with_capacity(batch.len());
     let mut failure = None;
     for some in batch.chunks(LOOKS_MAX) {
-        let looks = some.iter().map(|request| desk.renewed(request, &beats, &listings));
+        let looks = some.iter().map(|request| desk.renewed(request, &own, &beats));
         for looked in join_all(looks).await {
             let (renewed, from) = looked.unwrap_or_else(|error| {
                 let why = error.to_string();
@@ -91,6 +80,9 @@ fn unlike(renewed: Renewed) -> Looked {
 /// The sessions of a batch, by their ids.
 type Sessions = HashMap<i64, Arc<Session>>;
 
+/// Claims of this client that were asked for: where they were then.
+type Own = HashMap<ClaimId, (Weak<Session>, Placed)>;
+
 /// How long a batch waits before it writes: until one of its sessions needs no rest any more.
 fn rest_of(sessions: &Sessions, now: Moment) -> Duration {
     sessions.values().map(|session| session.rest(now)).min().unwrap_or_default()
@@ -102,6 +94,27 @@ fn patience(shortest: Duration) -> Duration {
 }
 
 impl Desk {
+    /// The claims of a batch that are this client's, and their sessions.
+    fn asked_for(&self, batch: &[RenewRequest]) -> (Sessions, Own) {
+        let now = self.clock.now();
+        let (mut sessions, mut own) = (Sessions::new(), Own::new());
+        for request in batch {
+            let entry = self.table.change(request.id, |entry| {
+                // From now on, so that it is not ended while it is asked for.
+                let ttl = entry.ttl.max(request.ttl);
+                entry.expires = entry.expires.max(now + ttl);
+                entry.clone()
+            });
+            let Some(entry) = entry else { continue };
+            let Some(placed) = entry.placed else { continue };
+            if !entry.ending && !entry.session.has_ended() {
+                sessions.insert(entry.session.id, entry.session.clone());
+            }
+            own.insert(request.id, (Arc::downgrade(&entry.session), placed));
+        }
+        (sessions, own)
+    }
+
     /// Keeps sessions alive, each by a write of its own. One that is not answered soon keeps nobody else waiting.
     async fn beat_all(&self, sessions: Sessions) -> HashMap<i64, Answered<Moment>> {
         let shortest = sessions.values().map(|session| session.timeout).min().unwrap_or_default();
@@ -114,14 +127,19 @@ impl Desk {
     async fn renewed(
         self: &Arc<Self>,
         request: &RenewRequest,
+        own: &Own,
         beats: &HashMap<i64, Answered<Moment>>,
-        listings: &Listings,
     ) -> Answered<Looked> {
         let RenewRequest { id, ttl, .. } = request;
         let entry = self.table.get(*id);
         let Some((mut entry, placed)) = entry.and_then(|entry| entry.placed.clone().map(|placed| (entry, placed)))
         else {
-            return self.renew_strange(request).await;
+            return match own.get(id).map(|(session, placed)| (session.upgrade(), placed)) {
+                // It has ended since it was asked for, as a rule by its release: nothing is begun for it.
+                Some((Some(session), placed)) if !session.has_ended() => self.lost(request, &session, placed).await,
+                Some(_) => Ok(unlike(Renewed::Gone)),
+                None => self.renew_strange(request).await,
+            };
         };
         if entry.session.has_ended() {
             // Whatever was entered after the claims of that session were removed goes now.
@@ -147,17 +165,17 @@ impl Desk {
         if *ttl > entry.ttl {
             match self.lengthen(*id, &entry, *ttl).await? {
                 Some(longer) => entry = longer,
-                None => return self.lost(*id, &entry, &placed).await,
+                None => return self.lost(request, &entry.session, &placed).await,
             }
         }
         let counted = entry.session.counted();
-        let Some((standing, _)) = self.stand_among(*id, &entry, Some(listings)).await? else {
+        let Some((standing, _)) = self.stand(*id, &entry).await? else {
             return match self.table.get(*id) {
                 // On its way to another node, or there by now: asked for again soon.
                 Some(present) if present.placed != entry.placed || present.moving > 0 => Err(Refused::Timeout),
                 _ => {
                     let placed = entry.placed.clone().unwrap_or(placed);
-                    self.lost(*id, &entry, &placed).await
+                    self.lost(request, &entry.session, &placed).await
                 }
             };
         };
@@ -170,16 +188,13 @@ impl Desk {
     }
 
     /// A claim of this client is not at its node.
-    async fn lost(self: &Arc<Self>, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Looked> {
-        let missing = self.missing(&entry.session, &entry.name, id, Some(placed.number)).await?;
-        self.ended(id, placed, &missing);
+    async fn lost(self: &Arc<Self>, request: &RenewRequest, session: &Session, placed: &Placed) -> Answered<Looked> {
+        let missing = self.missing(session, &request.name, request.id, Some(placed.number)).await?;
+        self.ended(request.id, placed, &missing);
         match missing {
             Missing::Gone => Ok(unlike(Renewed::Gone)),
             Missing::Broken(note) => Ok(unlike(Renewed::Broken { by: note.by, reason: note.reason })),
-            Missing::Moved => {
-                let request = RenewRequest { name: entry.name.clone(), id, ttl: entry.ttl };
-                self.renew_strange(&request).await
-            }
+            Missing::Moved => self.renew_strange(request).await,
         }
     }
 
@@ -217,6 +232,7 @@ impl Desk {
                 ending: false,
                 moving: 0,
                 minded: false,
+                ahead: None,
                 gate: Arc::default(),
             };
             let (entry, _) = self.table.enter(*id, || entry);

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use zookeeper_client::Error as Refused;
 
 use super::desk::Desk;
-use super::listings::Listings;
 use super::look::{Ahead, Fresh, Judged};
 use super::names::Node;
 use super::record::Record;
@@ -48,20 +47,6 @@ impl Desk {
     ///
     /// Cancel safe: it only looks.
     pub(super) async fn stand(&self, id: ClaimId, entry: &Entry) -> Answered<Option<(Standing, Ahead)>> {
-        self.stand_among(id, entry, None).await
-    }
-
-    /// [`stand`](Self::stand) for one of many: what was listed for the others is looked at first.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it only looks.
-    pub(super) async fn stand_among(
-        &self,
-        id: ClaimId,
-        entry: &Entry,
-        mut listings: Option<&Listings>,
-    ) -> Answered<Option<(Standing, Ahead)>> {
         let Some(mut placed) = entry.placed.clone() else { return Ok(None) };
         let (session, name) = (&entry.session, &entry.name);
         let standing = |number, state| Standing { number, ttl: entry.ttl, state };
@@ -73,21 +58,11 @@ impl Desk {
             return Ok(own.then(|| (standing(placed.number, Ok(grant)), Ahead::Nobody)));
         }
         for _ in 0..LOOKS_MAX {
-            let (nodes, shared) = match listings.take() {
-                Some(listings) => (listings.of(self, session, name).await?, true),
-                None => (Arc::new(self.nodes(session, name, Fresh::No).await?), false),
-            };
-            let index = nodes.iter().position(|node| node.name == placed.node);
-            let Some(index) = index else {
-                if shared {
-                    // It may have come here since.
-                    continue;
-                }
-                return Ok(None);
-            };
-            let (before, own) = (&nodes[..index], &nodes[index]);
-            let judged = match self.judge(session, name, before, &entry.request, false).await? {
-                Judged::Within(outer, token) if outer.number != own.number => {
+            let listing = self.listing(session, name, Fresh::No).await?;
+            let Some(place) = listing.place_of(&placed.node) else { return Ok(None) };
+            let number = listing.nodes.get(place).map(|own| own.number);
+            let judged = match self.judge(session, name, (&listing, place), &entry.request, false).await? {
+                Judged::Within(outer, token) if Some(outer.number) != number => {
                     // It came before its owner held, and would lose its turn with the claim it stands within.
                     let record = Record::of(&entry.request, entry.ttl);
                     let moved = self.nest(session, name, (&outer, token), Some(&placed), record).await?;
@@ -162,8 +137,8 @@ impl Desk {
         id: ClaimId,
         fresh: Fresh,
     ) -> Answered<Vec<(Node, Arc<super::record::Known>)>> {
-        let mut nodes = self.nodes(session, name, fresh).await?;
-        nodes.retain(|node| node.id == Some(id));
+        let listing = self.listing(session, name, fresh).await?;
+        let nodes: Vec<Node> = listing.nodes.iter().filter(|node| node.id == Some(id)).cloned().collect();
         let mut found = self.look_into_all(session, name, &nodes).await?;
         found.retain(|(_, known)| known.is_of(id));
         Ok(found)

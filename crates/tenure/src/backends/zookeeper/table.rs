@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::close::{Closing, Closings};
+use super::look::Ahead;
 use super::session::Session;
 use crate::clock::Moment;
 use crate::machine::{ClaimRequest, Grant};
 use crate::name::Name;
-use crate::owner::ClaimId;
+use crate::owner::{ClaimId, Owner};
 
 /// A claim that the store has, or may have.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(super) struct Entry {
     pub(super) moving: u32,
     /// Whether somebody looks after its watches.
     pub(super) minded: bool,
+    /// Whom it was seen to wait for, and is not watched yet.
+    pub(super) ahead: Option<Ahead>,
     /// One call for a claim at a time: what the one before has done is seen by the next.
     pub(super) gate: Arc<tokio::sync::Mutex<()>>,
 }
@@ -160,10 +163,13 @@ impl Table {
         self.entries().iter().any(|(id, entry)| *id != but && entry.session.id == session)
     }
 
-    /// The waiting claims of this name, but for one.
-    pub(super) fn waiting(&self, name: &Name, but: ClaimId) -> Vec<ClaimId> {
+    /// The waiting claims of this name and owner, but for one.
+    pub(super) fn waiting(&self, name: &Name, owner: &Owner, but: ClaimId) -> Vec<ClaimId> {
         let entries = self.entries();
-        let waits = |entry: &Entry| entry.name == *name && entry.grant.is_none() && entry.placed.is_some();
+        let waits = |entry: &Entry| {
+            let is_sibling = entry.request.owner == *owner && entry.name == *name;
+            is_sibling && entry.grant.is_none() && entry.placed.is_some()
+        };
         entries.iter().filter(|(id, entry)| **id != but && waits(entry)).map(|(id, _)| *id).collect()
     }
 
