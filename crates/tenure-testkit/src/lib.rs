@@ -8,9 +8,9 @@
 //! tenure_testkit::conformance!(memory, memory_store);
 //! ```
 //!
-//! where `memory_store` is an `async fn() -> Store` (or `Option<Store>`, if its server may be missing). That
-//! expands to one named test for each case, `memory::a_free_name_is_granted_at_once`, and the same case
-//! over [`Unreliable`], `memory::unreliable::a_free_name_is_granted_at_once`.
+//! where `memory_store` is an `async fn() -> Store`; a server that is missing is a failure. That expands to one
+//! named test for each case, `memory::a_free_name_is_granted_at_once`, and the same case over [`Unreliable`],
+//! `memory::unreliable::a_free_name_is_granted_at_once`.
 //!
 //! Beside it there is one scenario of the engine over every store, [`Waiters`], with a line of its own
 //! (`tenure_testkit::waiters!(memory, …)`).
