@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::cases::{CASES, Case};
 use crate::fixture::{Fixture, Store};
+use crate::waiters::Waiters;
 
 /// With how many seeds a case is run over the unreliable network, unless `TENURE_SEED` names one.
 pub const SEEDS_PER_CASE: u64 = 8;
@@ -51,6 +52,18 @@ where
             }
         }
     });
+}
+
+/// Lets `each` tasks of each of these clients wait for one name.
+///
+/// # Panics
+///
+/// If they are not served as [`Waiters::are_served`] says.
+pub fn run_waiters<K>(clients: usize, each: usize, url: impl Fn(usize) -> (String, K)) {
+    let (url, kept) = url(clients);
+    let waiters = Waiters { clients, each };
+    runtime().block_on(waiters.are_served(&url));
+    drop(kept);
 }
 
 fn seeds() -> Vec<u64> {
