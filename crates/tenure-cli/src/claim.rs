@@ -23,8 +23,17 @@ const TTL_DEFAULT: Duration = Duration::from_secs(30);
 struct Claim<'a> {
     name: &'a Name,
     owner: &'a Owner,
+    state: State,
     token: Option<Token>,
     expires_in_ms: u64,
+}
+
+/// How a claim stands. Only one that is held is a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Held,
+    Waiting,
 }
 
 #[derive(Serialize)]
@@ -66,8 +75,13 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
         }
         Err(Err(signal)) => return Err(give_up(&tenure, &name, &mut signals, Unfinished::Interrupted(signal)).await),
     };
-    let claim =
-        Claim { name: guard.name(), owner: guard.owner(), token: guard.token(), expires_in_ms: ms(guard.remaining()) };
+    let claim = Claim {
+        name: guard.name(),
+        owner: guard.owner(),
+        state: State::Held,
+        token: guard.token(),
+        expires_in_ms: ms(guard.remaining()),
+    };
     let line = output::json_line(&claim)?;
     // Told first, left second: a claim that could not be told of is nobody's, and ends with the guard.
     if let Err(failure) = output::deliver(line.as_bytes()) {
@@ -91,14 +105,22 @@ pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit,
         }
         Err(error) => return Err(error.into()),
     };
+    let state = if lease.token.is_some() { State::Held } else { State::Waiting };
     output::print_json(&Claim {
         name: &lease.name,
         owner: &lease.owner,
+        state,
         // Where a store has no tokens, this is told as none.
         token: lease.token.filter(|token| token.0 > 0),
         expires_in_ms: ms(lease.expires_in),
     })?;
-    Ok(Exit::Done)
+    match state {
+        State::Held => Ok(Exit::Done),
+        State::Waiting => Err(Failure::new(
+            Exit::NotAcquired,
+            format!("{name}: the claim of {owner} was renewed and still waits: somebody else holds the lock"),
+        )),
+    }
 }
 
 pub(crate) async fn release(args: Release, store: Store, json: bool) -> Result<Exit, Failure> {

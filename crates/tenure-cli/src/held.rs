@@ -37,6 +37,10 @@ impl Held {
         })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The innermost enclosing run of this name on this store.
     pub(crate) fn of(&self, url: &str, name: &Name) -> Option<&Entry> {
         self.0.iter().rev().find(|entry| entry.url == url && entry.name == *name)

@@ -23,7 +23,8 @@ Stores (--on, or TENURE_URL):
                                                  ?tls=true&ca=, ?cert=, ?key=, ?tick=)
   postgres://USER[:PASSWORD]@HOST[:PORT]/DB      a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
   memory:                                        this process alone, for trying things out
-  Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts.
+  Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts. In a user, a
+  password or an option write / as %2F, ? as %3F, # as %23, @ as %40 and & as %26; a password= option comes last.
 
 Environment:
   TENURE_URL     the store, where --on is not given
@@ -42,16 +43,19 @@ Exit codes:
   1    release: the owner holds nothing; break: nobody holds; doctor: findings
   64   usage, a bad value, or a claim that does not go with the live ones of this name
   69   the store was not reached, refused us, has no quorum or too few replicas, or cannot be used
-  75   not acquired: somebody else holds it
+  75   not acquired: somebody else holds it; renew: the claim still waits
   76   the lease was lost or broken
   126  the command cannot be executed
   127  the command was not found
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP); the claim was ended first";
 
 pub(crate) const RUN: &str = "\
-The command runs in a process group of its own. If the lease cannot be kept, the group gets SIGTERM a grace before \
-the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped. SIGINT, SIGTERM and \
-SIGHUP are passed on to it. The lock is free the moment the command ends.
+The command runs in a process group of its own. If the lease cannot be kept, the command and all that it has started get \
+SIGTERM a grace before the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped: jobs \
+of a shell, nested runs and daemons too, in whatever group or session they run (but for what other services start for it, and \
+what runs as another user, say by sudo). A nested run that is killed has its command killed at once. SIGINT, SIGTERM and \
+SIGHUP are passed on to the command's group. The lock is free the moment the command ends; what it leaves running then \
+is left alone.
 
 Examples:
   tenure run nightly -- ./report.sh
@@ -72,7 +76,7 @@ Exit codes:
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const ACQUIRE: &str = "\
-Prints one line of JSON: {\"name\",\"owner\",\"token\",\"expires_in_ms\"}. Nothing renews the lock: call \
+Prints one line of JSON: {\"name\",\"owner\",\"state\",\"token\",\"expires_in_ms\"}, with the state held. Nothing renews the lock: call \
 renew in time, or let it run out. Prefer `tenure run` where you can: it renews, and stops the work when the lease is lost.
 
 Examples:
@@ -85,13 +89,16 @@ Exit codes:
   75  somebody else holds it       143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const RENEW: &str = "\
-Prints what acquire prints; the token is null while the claim still waits.
+Prints what acquire prints. A claim that another process of its owner still waits with is renewed too; its state is waiting, \
+its token null, and the exit code 75, for the lock is somebody else's.
 
 Example:
-  tenure renew backup --owner \"$owner\" --ttl 1m || exit     stop the work: it is no longer yours
+  tenure renew backup --owner \"$owner\" --ttl 1m || exit     stop the work: it is not yours
 
 Exit codes:
-  64 bad value    69 store not reached    76 it is gone: it ran out, was released, or was broken";
+  0   renewed, and held
+  64  bad value                    69  store not reached
+  75  renewed, and still waiting   76  it is gone: it ran out, was released, or was broken";
 
 pub(crate) const RELEASE: &str = "\
 Example:

@@ -20,6 +20,16 @@ pub(crate) fn password(on: &str, arguments: &[OsString]) {
     }
 }
 
+/// A text that quotes arguments, without the passwords of URLs among them: one may have been put in the wrong place.
+pub(crate) fn passwords_of(arguments: &[OsString], text: String) -> String {
+    arguments.iter().filter_map(|argument| argument.to_str()).fold(text, |text, argument| {
+        // `--option=URL`, or a URL by itself.
+        let value = argument.split_once('=').filter(|(name, _)| name.starts_with("--"));
+        let url = value.map_or(argument, |(_, value)| value);
+        if url.contains("://") { text.replace(url, &tenure::redacted(url)) } else { text }
+    })
+}
+
 /// The arguments without `--on URL`. `None` if it does not stand among them.
 fn without(on: &str, arguments: &[OsString]) -> Option<Vec<OsString>> {
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
@@ -36,6 +46,14 @@ fn without(on: &str, arguments: &[OsString]) -> Option<Vec<OsString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_in_the_wrong_place_is_quoted_without_its_password() {
+        let arguments = ["t", "doctor", "redis://u:secret@h/0", "--of=redis://u:se=cret@h"].map(OsString::from);
+        let text = "unexpected redis://u:secret@h/0 and --of=redis://u:se=cret@h".to_owned();
+        let told = passwords_of(&arguments, text);
+        assert_eq!(told, "unexpected redis://u:***@h/0 and --of=redis://u:***@h");
+    }
 
     #[test]
     fn only_the_option_is_taken_out() {

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error, args::asks_for_json(&arguments)).into(),
+        Err(error) => return refuse(&error, &arguments).into(),
     };
     if let Some(on) = &cli.common.on {
         hide::password(on, &arguments);
@@ -67,8 +67,9 @@ fn main() -> ExitCode {
 }
 
 /// Tells what the parser has to say: help on stdout, a refusal on stderr.
-fn refuse(error: &clap::Error, json: bool) -> Exit {
-    let text = error.render().to_string();
+fn refuse(error: &clap::Error, arguments: &[OsString]) -> Exit {
+    let json = args::asks_for_json(arguments);
+    let text = hide::passwords_of(arguments, error.render().to_string());
     if !error.use_stderr() {
         return output::print(text.as_bytes()).map_or_else(|failure| failure.exit, |()| Exit::Done);
     }

@@ -8,6 +8,7 @@ use crate::backends::memory::MemoryStore;
 use crate::clock::{Clock, SystemClock};
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Result, Step};
+use crate::redact::redacted;
 
 /// Schemes of stores that exist, and the cargo feature each needs.
 const KNOWN: &[(&str, &str)] = &[
@@ -33,7 +34,7 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         return Err(invalid(format!("{shown:?} is not a store's URL: expected {}", examples())));
     };
     let Some((_, feature)) = KNOWN.iter().find(|(known, _)| *known == scheme) else {
-        return Err(invalid(format!("{shown:?} names the unknown store {scheme:?}: expected {}", examples())));
+        return Err(invalid(format!("{shown:?} names no store that is known: expected {}", examples())));
     };
     let built_in = match *feature {
         "sqlite" => cfg!(all(feature = "sqlite", target_os = "linux")),
@@ -161,78 +162,6 @@ pub fn default_path() -> Result<PathBuf> {
     Ok(state.join("tenure").join("locks.db"))
 }
 
-/// A URL without its password, for messages.
-///
-/// ```
-/// assert_eq!(tenure::redacted("redis://user:secret@host/0"), "redis://user:***@host/0");
-/// ```
-pub fn redacted(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return mistyped(url) };
-    // An @ within an option's value ends no password.
-    let in_option = rest
-        .split_once('?')
-        .is_some_and(|(_, options)| options.rfind('@').is_some_and(|at| options[..at].contains('=')));
-    if in_option {
-        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let options: Vec<String> = options.split('&').map(without_secret).collect();
-        return format!("{}?{}", redacted(&format!("{scheme}://{place}")), options.join("&"));
-    }
-    // Whatever a password holds, the last @ ends it; rather too much hidden than too little.
-    let hidden = rest.rfind('@').and_then(|at| Some((rest[..at].find(':')?, at)));
-    let rest = &if hidden.is_none() { without_odd_ports(rest) } else { rest.to_owned() };
-    let shown = match hidden {
-        Some((colon, at)) => format!("{}:***{}", &rest[..colon], &rest[at..]),
-        None => rest.to_owned(),
-    };
-    match shown.split_once('?') {
-        Some((place, query)) => {
-            let options: Vec<String> = query.split('&').map(without_secret).collect();
-            format!("{scheme}://{place}?{}", options.join("&"))
-        }
-        None => format!("{scheme}://{shown}"),
-    }
-}
-
-/// What is no URL of a server may have been meant as one.
-fn mistyped(text: &str) -> String {
-    if text.starts_with("sqlite:") || text.starts_with("memory:") {
-        return text.to_owned();
-    }
-    let words: Vec<String> = text.split(' ').map(without_secret).collect();
-    let text = words.join(" ");
-    match text.rfind('@').and_then(|at| Some((text[..at].find(':')?, at))) {
-        Some((colon, at)) => format!("{}:***{}", &text[..colon], &text[at..]),
-        None => text,
-    }
-}
-
-/// What stands where a port should, and is none: half a password, say.
-fn without_odd_ports(rest: &str) -> String {
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let hosts: Vec<String> = rest[..end]
-        .split(',')
-        .map(|host| match host.rsplit_once(':') {
-            Some((name, port)) if !port.bytes().all(|byte| byte.is_ascii_digit()) => format!("{name}:***"),
-            _ => host.to_owned(),
-        })
-        .collect();
-    format!("{}{}", hosts.join(","), &rest[end..])
-}
-
-fn without_secret(option: &str) -> String {
-    match option.split_once('=') {
-        // How one logs in, not with what.
-        Some(("auth", "digest" | "sasl")) => option.to_owned(),
-        Some((key, value)) if is_secret(key) || value.contains('@') || value.contains("%40") => format!("{key}=***"),
-        _ => option.to_owned(),
-    }
-}
-
-fn is_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    ["pass", "pwd", "auth", "secret", "token", "key"].iter().any(|word| key.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,45 +172,5 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::NotBuilt);
         let text = error.to_string();
         assert!(text.contains("`etcd`") && !text.contains("secret"), "{text}");
-    }
-
-    #[test]
-    fn passwords_are_never_shown() {
-        for (url, shown) in [
-            ("redis://:secret@host:6379", "redis://:***@host:6379"),
-            ("redis://user:se:c@ret@host,other/0?x=y", "redis://user:***@host,other/0?x=y"),
-            ("redis://user:se/cret@host", "redis://user:***@host"),
-            ("redis://u:a?b@host", "redis://u:***@host"),
-            ("redis://u:p@ss?word@host", "redis://u:***@host"),
-            ("redis://u:p@ss/wo@rd@host", "redis://u:***@host"),
-            ("postgres://h/db?password=abc@def&pwd=x", "postgres://h/db?password=***&pwd=***"),
-            ("postgres://h/db?password=s3cret&x=y", "postgres://h/db?password=***&x=y"),
-            ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Asecret%40h2%2Fdb&x=y", "postgres://h/db?listen=***&x=y"),
-            ("postgres://u:secret@h/db?listen=postgres://u:secret@h2/db", "postgres://u:***@h/db?listen=***"),
-            ("postgres://h/db?listen=h2:5432", "postgres://h/db?listen=h2:5432"),
-            ("zookeeper://u:p@h/x?auth=sasl", "zookeeper://u:***@h/x?auth=sasl"),
-            ("postgres:/u:secret@h/app", "postgres:***@h/app"),
-            ("postgres//u:secret@h/app", "postgres//u:***@h/app"),
-            ("u:secret@h", "u:***@h"),
-            ("host=h password=secret user=u", "host=h password=*** user=u"),
-            ("sqlite:/a:b@c.db", "sqlite:/a:b@c.db"),
-            ("redis://h?auth=hidden", "redis://h?auth=***"),
-            ("redis://user@host", "redis://user@host"),
-            ("redlock://u:secret@h1:1,h2:2/0?layout=plain", "redlock://u:***@h1:1,h2:2/0?layout=plain"),
-            ("redlocks://:se,cret@h1,h2,h3", "redlocks://:***@h1,h2,h3"),
-            ("redlock://h1:1,u:secret@h2:2,h3", "redlock://h1:***@h2:2,h3"),
-            ("redis://host", "redis://host"),
-            ("redis://host:6379,[::1]:7/0", "redis://host:6379,[::1]:7/0"),
-            ("redis://:secret", "redis://:***"),
-            ("redis://user:secret/0", "redis://user:***/0"),
-            (
-                "redis+sentinel://h:1,i:2/s?sentinel_password=abc@def",
-                "redis+sentinel://h:1,i:2/s?sentinel_password=***",
-            ),
-            ("redis://u:p?x=1@host", "redis://u:***?x=***"),
-            ("sqlite:/a:b@c", "sqlite:/a:b@c"),
-        ] {
-            assert_eq!(redacted(url), shown);
-        }
     }
 }

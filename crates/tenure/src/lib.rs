@@ -50,6 +50,7 @@ mod name;
 mod outcome;
 mod owner;
 mod recipes;
+mod redact;
 mod token;
 
 /// The code in the documents compiles.
@@ -60,11 +61,12 @@ mod token;
 struct Documents;
 
 pub use backend::Replicas;
-pub use connect::{default_path, examine, redacted};
+pub use connect::{default_path, examine};
 pub use doctor::{Checkup, Finding, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
 pub use recipes::{MultiGuard, MultiLock, RwLock, Striped};
+pub use redact::redacted;
 pub use token::Token;

@@ -22,6 +22,8 @@ pub(crate) enum Order {
         env: BTreeMap<String, Option<String>>,
         deadline_us: u64,
         grace_us: u64,
+        /// Whether another run encloses this one.
+        nested: bool,
     },
     /// The lease is good until then.
     Deadline(u64),
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn messages_survive_being_cut_anywhere() {
         let orders = [
-            Order::Start { env: [("A".to_owned(), None)].into(), deadline_us: 7, grace_us: 1 },
+            Order::Start { env: [("A".to_owned(), None)].into(), deadline_us: 7, grace_us: 1, nested: false },
             Order::Deadline(u64::MAX),
             Order::Term,
             Order::Told,

@@ -1,8 +1,8 @@
 //! The guardian: a process that outlives whatever befalls `tenure run`, for as long as the command does.
 //!
-//! It starts the command in a process group of its own, keeps the lease's deadline, and sees to it that the group does
-//! not outlive it. It hears of renewals over its stdin; when that closes, `tenure run` is gone and the group is ended
-//! at once. One thread, no runtime: three descriptors to wait for.
+//! It starts the command in a process group of its own, keeps the lease's deadline, and sees to it that nothing the command
+//! started outlives it. It hears of renewals over its stdin; when that closes, `tenure run` is gone and the command is
+//! ended at once. One thread, no runtime: three descriptors to wait for.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,21 +11,27 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::Pid;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use tenure::clock::{Clock, SystemClock};
 
 use super::control::{Lines, Order, Report, line, receive, send};
-use super::group::is_empty;
 use super::launch::{Start, await_start, start};
 use super::leash::{Leash, Pull};
+use super::tree;
 use crate::exit::Exit;
 use crate::signals::Handlers;
 
-/// How often the rest of a group is looked for whose leader has ended.
+/// What the guardian is called where processes are listed. `killall tenure` would otherwise end the command's last keeper
+/// together with the first.
+pub(crate) const COMMAND: &str = "lease-guardian";
+
+/// How often those are looked for that have not ended after SIGKILL: they may have been forked meanwhile.
 const LOOK_AGAIN_US: u64 = 20_000;
+/// How long that goes on. What is not ours to kill (`sudo`), or hangs in the kernel, is left then.
+const KILL_MAX_US: u64 = 1_000_000;
 
 /// Is a guardian until the command has ended. `arguments` begins with `--`.
 pub(crate) fn main(arguments: Vec<OsString>) -> Exit {
@@ -40,12 +46,12 @@ fn guard(command: &[OsString]) -> io::Result<()> {
     let everything = SigSet::all();
     let mask = everything.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
     let signals = SignalFd::with_flags(&everything, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    // `killall tenure` would otherwise end the group's last keeper together with the first.
-    drop(std::fs::write("/proc/self/comm", "lease-guardian"));
+    drop(std::fs::write("/proc/self/comm", COMMAND));
+    tree::adopt_orphans();
     let _handlers = Handlers::install()?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let mut lines = Lines::default();
-    let Some(Start { env, mut leash, stdin }) = await_start(&socket, &mut lines)? else { return Ok(()) };
+    let Some(Start { env, mut leash, nested, stdin }) = await_start(&socket, &mut lines)? else { return Ok(()) };
     if leash.due(now()).is_some() {
         let message = "the lease ran out before the command could start".to_owned();
         return tell(&socket, &Report::Failed { message, code: Exit::Lost.code() });
@@ -65,11 +71,24 @@ fn guard(command: &[OsString]) -> io::Result<()> {
         }
     };
     drop(tell(&socket, &Report::Pid(pid.as_raw_nonzero().get())));
-    let guardian = Guardian { socket, lines, signals, timer, leash, pid, alone: false, told: false, ended: None };
+    let mut guardian = Guardian {
+        socket,
+        lines,
+        signals,
+        timer,
+        leash,
+        pid,
+        nested,
+        alone: false,
+        told: false,
+        ended: None,
+        any_left: true,
+        kill_until: None,
+    };
     // From here on nothing may fail and leave the command to itself.
     let watched = blocked.map_err(io::Error::from).and_then(|()| guardian.watch());
     if watched.is_err() {
-        let _ = kill_process_group(pid, Signal::KILL);
+        tree::kill(guardian.group());
     }
     watched
 }
@@ -82,84 +101,78 @@ struct Guardian {
     leash: Leash,
     /// The command, and the group it leads.
     pid: Pid,
+    /// Whether another run encloses this one.
+    nested: bool,
     /// Whether `tenure run` is gone.
     alone: bool,
     /// Whether somebody has asked the command to end.
     told: bool,
-    /// How the command ended. It stays unreaped, so that its pid still means its group.
+    /// How the command ended.
     ended: Option<Report>,
+    /// Whether anything is left of what the command started, or the command itself.
+    any_left: bool,
+    /// Until when everything is killed, once that has begun.
+    kill_until: Option<u64>,
 }
 
 impl Guardian {
-    fn watch(mut self) -> io::Result<()> {
+    fn watch(&mut self) -> io::Result<()> {
         loop {
-            self.look_at_command()?;
+            self.look_at_children();
             while let Some(pull) = self.leash.due(now()) {
                 self.pull(pull);
             }
-            if self.ended.is_some() && self.is_over() {
-                return self.ended.take().map_or(Ok(()), |report| tell(&self.socket, &report));
+            if self.is_killing() {
+                tree::kill(self.group());
+            }
+            if let Some(report) = self.ended.take_if(|_| is_over(&self.leash, self.any_left, self.kill_until)) {
+                // If nobody hears it, nobody asks.
+                drop(tell(&self.socket, &report));
+                return Ok(());
             }
             self.set_timer()?;
             self.sleep()?;
         }
     }
 
-    /// Whether nothing is left to do after the command has ended: a group that was told to stop is watched to its last
-    /// member; what a command leaves running when it ends by itself is its own affair, as with flock.
-    fn is_over(&self) -> bool {
-        !self.leash.is_stopping() || self.leash.is_killed() || is_empty(self.pid)
-    }
-
-    fn pull(&self, pull: Pull) {
+    fn pull(&mut self, pull: Pull) {
         match pull {
             Pull::Term => {
                 drop(tell(&self.socket, &Report::Overdue));
-                self.ask_to_stop();
+                tree::ask_to_stop(self.group());
             }
-            Pull::Kill => {
-                let _ = kill_process_group(self.pid, Signal::KILL);
-            }
+            Pull::Kill => self.kill_until = Some(now().saturating_add(KILL_MAX_US)),
         }
-    }
-
-    /// A stopped process does not hear of SIGTERM until it is continued.
-    fn ask_to_stop(&self) {
-        let _ = kill_process_group(self.pid, Signal::TERM);
-        let _ = kill_process_group(self.pid, Signal::CONT);
     }
 
     fn stop_now(&mut self) {
         if self.leash.stop(now()) {
-            self.ask_to_stop();
+            tree::ask_to_stop(self.group());
         }
     }
 
-    fn look_at_command(&mut self) -> io::Result<()> {
-        if self.ended.is_some() {
-            return Ok(());
-        }
-        let ends = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if let Some(status) = waitid(WaitId::Pid(self.pid), ends)? {
-            self.ended = match (status.exit_status(), status.terminating_signal()) {
-                (Some(code), _) => Some(Report::Exited(code)),
-                (None, Some(signal)) => Some(Report::Signaled(signal)),
-                (None, None) => None,
-            };
-            return Ok(());
-        }
-        let stops = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        match waitid(WaitId::Pid(self.pid), stops) {
-            Ok(status) => {
-                if let Some(signal) = status.and_then(|status| status.stopping_signal()) {
-                    drop(tell(&self.socket, &Report::Stopped(signal)));
-                }
+    fn is_killing(&self) -> bool {
+        self.any_left && self.kill_until.is_some_and(|until| now() < until)
+    }
+
+    /// The command's group. Once the command is reaped its number may be another's.
+    fn group(&self) -> Option<Pid> {
+        self.ended.is_none().then_some(self.pid)
+    }
+
+    fn look_at_children(&mut self) {
+        let (pid, socket, ended) = (self.pid, &self.socket, &mut self.ended);
+        self.any_left = tree::reap(|child, status| {
+            if child != pid {
+                return;
             }
-            // It has ended since, and SIGCHLD says so.
-            Err(rustix::io::Errno::CHILD) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+            match (status.exit_status(), status.terminating_signal(), status.stopping_signal()) {
+                (Some(code), _, _) => *ended = Some(Report::Exited(code)),
+                (_, Some(signal), _) => *ended = Some(Report::Signaled(signal)),
+                (_, _, Some(signal)) => drop(tell(socket, &Report::Stopped(signal))),
+                (None, None, None) => {}
+            }
+        });
     }
 
     fn hear(&mut self) -> io::Result<()> {
@@ -168,9 +181,9 @@ impl Guardian {
         let count = receive(&self.socket, &mut buffer).map_or(0, |(count, _)| count);
         if count == 0 {
             self.alone = true;
-            // SIGKILL after SIGTERM means at once. So do the last moments of an enclosing run, whose group `tenure run`
-            // was in: the command, in a group of its own, must not outlive that run's lease for the sake of its grace.
-            if self.told {
+            // SIGKILL after SIGTERM means at once. And within another run this may be that run's kill at its deadline,
+            // which the command must not outlive for the sake of its own grace.
+            if self.told || self.nested {
                 self.leash.kill(now());
             } else {
                 self.stop_now();
@@ -189,7 +202,7 @@ impl Guardian {
     }
 
     fn set_timer(&self) -> io::Result<()> {
-        let look_again = self.ended.is_some().then(|| now() + LOOK_AGAIN_US);
+        let look_again = self.is_killing().then(|| now() + LOOK_AGAIN_US);
         // Zero disarms it.
         let at = self.leash.next().into_iter().chain(look_again).min().map_or(0, |at| at.max(1));
         let value = Timespec {
@@ -219,6 +232,12 @@ impl Guardian {
         let _ = rustix::io::read(&self.timer, &mut [0; 8]);
         if heard { self.hear() } else { Ok(()) }
     }
+}
+
+/// Whether nothing is left to do after the command has ended: what was told to stop is watched to its last process; what
+/// a command leaves running when it ends by itself is its own affair, as with flock.
+fn is_over(leash: &Leash, any_left: bool, kill_until: Option<u64>) -> bool {
+    !leash.is_stopping() || !any_left || kill_until.is_some_and(|until| now() >= until)
 }
 
 fn tell(socket: &OwnedFd, report: &Report) -> io::Result<()> {

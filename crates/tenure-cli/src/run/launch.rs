@@ -19,6 +19,8 @@ const NO_INTERPRETER: i32 = 8;
 pub(crate) struct Start {
     pub(crate) env: BTreeMap<String, Option<String>>,
     pub(crate) leash: Leash,
+    /// Whether another run encloses this one.
+    pub(crate) nested: bool,
     pub(crate) stdin: OwnedFd,
 }
 
@@ -34,9 +36,9 @@ pub(crate) fn await_start(socket: &OwnedFd, lines: &mut Lines) -> io::Result<Opt
         stdin = stdin.or(passenger);
         lines.push(buffer.get(..count).unwrap_or_default());
         match lines.next::<Order>().transpose()? {
-            Some(Order::Start { env, deadline_us, grace_us }) => {
+            Some(Order::Start { env, deadline_us, grace_us, nested }) => {
                 let stdin = stdin.ok_or_else(|| io::Error::other("no stdin came with the order to start"))?;
-                return Ok(Some(Start { env, leash: Leash::new(deadline_us, grace_us), stdin }));
+                return Ok(Some(Start { env, leash: Leash::new(deadline_us, grace_us), nested, stdin }));
             }
             Some(_) => return Err(io::Error::other("not an order to start")),
             None => {}

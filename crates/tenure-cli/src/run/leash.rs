@@ -78,11 +78,6 @@ impl Leash {
     pub(crate) fn is_stopping(&self) -> bool {
         self.phase != Phase::Held
     }
-
-    /// Whether the group was ended.
-    pub(crate) fn is_killed(&self) -> bool {
-        self.phase == Phase::Killed
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,16 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 
-use super::GUARD_COMMAND;
 use super::control::{Lines, Order, Report, line, send};
+use super::{GUARD_COMMAND, tree};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::AT_ONCE;
 
 /// This very program, even if its file was replaced since it started.
 const SELF: &str = "/proc/self/exe";
@@ -24,9 +27,10 @@ const SELF: &str = "/proc/self/exe";
 pub(crate) struct Link {
     socket: UnixStream,
     lines: Lines,
-    /// Listened for only so that the guardian does not inherit a SIGCHLD that is ignored, as some daemons leave it: it
-    /// could not learn how the command ended.
-    _children: Signal,
+    guardian: Pid,
+    /// Listened for from the start, so that the guardian does not inherit a SIGCHLD that is ignored, as some daemons leave
+    /// it: it could not learn how the command ended.
+    children: Signal,
 }
 
 impl Link {
@@ -42,7 +46,7 @@ impl Link {
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         near.set_nonblocking(true)?;
         let program = if Path::new(SELF).exists() { SELF.into() } else { std::env::current_exe()? };
-        Command::new(program)
+        let guardian = Command::new(program)
             .arg0("tenure")
             .arg(GUARD_COMMAND)
             .arg("--")
@@ -50,7 +54,8 @@ impl Link {
             .stdin(Stdio::from(OwnedFd::from(far)))
             .process_group(0)
             .spawn()?;
-        Ok(Self { socket: UnixStream::from_std(near)?, lines: Lines::default(), _children: children })
+        let guardian = Pid::from_child(&guardian);
+        Ok(Self { socket: UnixStream::from_std(near)?, lines: Lines::default(), guardian, children })
     }
 
     /// Lets the command start, with our stdin.
@@ -59,8 +64,9 @@ impl Link {
         env: BTreeMap<String, Option<String>>,
         deadline_us: u64,
         grace_us: u64,
+        nested: bool,
     ) -> io::Result<()> {
-        let order = line(&Order::Start { env, deadline_us, grace_us })?;
+        let order = line(&Order::Start { env, deadline_us, grace_us, nested })?;
         send(self.socket.as_fd(), &order, Some(io::stdin().as_fd()))
     }
 
@@ -91,5 +97,24 @@ impl Link {
                 Err(_) => return None,
             }
         }
+    }
+
+    /// Lets the guardian end, and reaps it: whoever inherits our children may reap nobody, and they would pile up there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves the guardian to whoever inherits it.
+    pub(crate) async fn close(self) {
+        let Self { socket, guardian, mut children, .. } = self;
+        drop(socket);
+        let ended = async {
+            // A child's end that nobody has waited for yet is told by the next call.
+            while matches!(waitpid(Some(guardian), WaitOptions::NOHANG), Ok(None)) {
+                children.recv().await;
+            }
+        };
+        let _ = timeout(AT_ONCE, ended).await;
+        // What the guardian had adopted is ours, should it have ended.
+        tree::reap(|_, _| {});
     }
 }

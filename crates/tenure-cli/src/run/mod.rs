@@ -2,11 +2,10 @@
 //!
 //! Three processes. `tenure run` holds the lock and talks to the store ([`supervise`]). The command runs in a process
 //! group of its own. Between them stands a small guardian ([`mod@guardian`]) that knows until when the lease is good and
-//! ends the group before that, whatever becomes of `tenure run`: killed, stopped, or hanging on the store. They talk
-//! over a socket pair ([`control`]).
+//! ends all that the command started ([`tree`]) before that, whatever becomes of `tenure run`: killed, stopped, or hanging
+//! on the store. They talk over a socket pair ([`control`]).
 
 mod control;
-mod group;
 mod guardian;
 mod hold;
 mod launch;
@@ -14,9 +13,11 @@ mod leash;
 mod link;
 mod orphan;
 mod plan;
+mod process;
 mod share;
 mod supervise;
 mod terminal;
+mod tree;
 
 use std::time::Instant;
 
@@ -40,9 +41,17 @@ pub(crate) const GUARD_COMMAND: &str = "__guard";
 
 /// Runs the command under the lock; its exit code is the command's unless the lease is lost.
 pub(crate) async fn run(mut plan: Plan) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen()?;
+    let signals = Signals::listen()?;
+    // Should the guardian be killed, what it guarded is ours.
+    tree::adopt_orphans();
     // The guardian starts while the store is being reached, so it costs no time.
-    let link = Link::start_guardian(&plan.command)?;
+    let mut link = Link::start_guardian(&plan.command)?;
+    let outcome = run_guarded(&mut plan, &mut link, signals).await;
+    link.close().await;
+    outcome
+}
+
+async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> Result<Exit, Failure> {
     terminal::outlive_background()?;
     let started = Instant::now();
     let tenure = tokio::select! {
@@ -51,11 +60,11 @@ pub(crate) async fn run(mut plan: Plan) -> Result<Exit, Failure> {
     };
     plan.fit(&tenure.capabilities())?;
     let acquired = tokio::select! {
-        acquired = acquire(&plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
+        acquired = acquire(plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
         signal = signals.next() => Err(Unfinished::Interrupted(signal)),
     };
     match acquired {
-        Ok(hold) => Supervision::new(&plan, &tenure, hold, link, signals)?.run().await,
+        Ok(hold) => Supervision::new(plan, &tenure, hold, link, signals)?.run().await,
         Err(unfinished) => Err(give_up(&tenure, &plan.name, &mut signals, unfinished).await),
     }
 }

@@ -2,55 +2,65 @@
 
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tenure::ClaimId;
+use rustix::process::Pid;
 use tokio::time::{Instant, sleep};
 
-use super::group::{is_empty, of_claim};
+use super::tree;
 use crate::exit::Exit;
 
-/// How often a group that was told to end is looked for.
+/// How often is looked whether those who were told to end have ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How long a process may take to start.
-const BIRTH_MAX: Duration = Duration::from_millis(100);
 /// How long SIGKILL may take.
 const KILL_MAX: Duration = Duration::from_secs(1);
 
-/// Ends what a guardian may have started before it could say so. `None` if it had not.
-pub(crate) async fn end_unreported(claim: ClaimId, grace: Duration) -> Option<Exit> {
-    let started = Instant::now();
-    loop {
-        let mut ended = None;
-        for group in of_claim(claim) {
-            ended = Some(end(group, grace).await);
-        }
-        // A process between fork and exec has no environment of its own yet: look more than once.
-        if ended.is_some() || started.elapsed() >= BIRTH_MAX {
-            return ended;
-        }
-        sleep(LOOK_AGAIN).await;
+/// Ends everything that runs within the claim, a stopped guardian too: nobody else would if the lease were lost. Answers which
+/// signal did it, or `None` if nothing was running. `group` is the command's, if it is known.
+///
+/// # Cancel safety
+///
+/// Dropped, it may leave some of it running.
+pub(crate) async fn end(group: Option<Pid>, grace: Duration) -> Option<Exit> {
+    let mut orphans = Orphans { group };
+    if !orphans.are_left() && group.is_none() {
+        return None;
     }
+    tree::ask_to_stop(orphans.group);
+    let started = Instant::now();
+    let signal = loop {
+        if !orphans.are_left() {
+            break rustix::process::Signal::TERM;
+        }
+        if started.elapsed() >= grace {
+            orphans.kill().await;
+            break rustix::process::Signal::KILL;
+        }
+        sleep(LOOK_AGAIN.min(grace)).await;
+    };
+    Some(Exit::Signal(signal.as_raw()))
 }
 
-/// Ends the group: nobody else would if the lease were lost. Answers which signal did it.
-pub(crate) async fn end(group: Pid, grace: Duration) -> Exit {
-    let _ = kill_process_group(group, Signal::TERM);
-    let _ = kill_process_group(group, Signal::CONT);
-    if gone_within(group, grace).await {
-        return Exit::Signal(Signal::TERM.as_raw());
-    }
-    let _ = kill_process_group(group, Signal::KILL);
-    gone_within(group, KILL_MAX).await;
-    Exit::Signal(Signal::KILL.as_raw())
+struct Orphans {
+    /// The command's group, until the command has ended and its number may be another's.
+    group: Option<Pid>,
 }
 
-async fn gone_within(group: Pid, limit: Duration) -> bool {
-    let started = Instant::now();
-    while test_kill_process_group(group).is_ok() && !is_empty(group) {
-        if started.elapsed() >= limit {
-            return false;
-        }
-        sleep(LOOK_AGAIN.min(limit)).await;
+impl Orphans {
+    fn are_left(&mut self) -> bool {
+        tree::reap(|pid, status| {
+            if self.group == Some(pid) && !status.stopped() {
+                self.group = None;
+            }
+        })
     }
-    true
+
+    async fn kill(&mut self) {
+        let started = Instant::now();
+        while started.elapsed() < KILL_MAX {
+            tree::kill(self.group);
+            if !self.are_left() {
+                return;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Supervision<'a> {
     plan: &'a Plan,
     tenure: &'a Tenure,
     hold: Hold,
-    link: Link,
+    link: &'a mut Link,
     signals: Signals,
     continued: unix::Signal,
     terminal: Terminal,
@@ -53,7 +53,7 @@ impl<'a> Supervision<'a> {
         plan: &'a Plan,
         tenure: &'a Tenure,
         hold: Hold,
-        link: Link,
+        link: &'a mut Link,
         signals: Signals,
     ) -> Result<Self, Failure> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
@@ -82,7 +82,8 @@ impl<'a> Supervision<'a> {
             Ok(env) => env,
             Err(failure) => return self.finish(Err(failure)).await,
         };
-        if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace)) {
+        if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace), !self.plan.held.is_empty())
+        {
             let failure = guardian_gone(&format!("before the command could start: {error}"));
             return self.finish(Err(failure)).await;
         }
@@ -137,10 +138,7 @@ impl<'a> Supervision<'a> {
             None => {
                 say(format_args!("{}: its guardian process is gone; ending the command", self.plan.name));
                 let grace = self.plan.grace.min(self.hold.remaining());
-                let ended = match self.pid {
-                    Some(group) => Some(orphan::end(group, grace).await),
-                    None => orphan::end_unreported(self.hold.claim_id(), grace).await,
-                };
+                let ended = orphan::end(self.group(), grace).await;
                 return Some(ended.ok_or_else(|| guardian_gone("before the command had started")));
             }
         }
@@ -171,12 +169,7 @@ impl<'a> Supervision<'a> {
     }
 
     async fn enforce(&self) -> Result<Exit, Failure> {
-        match self.pid {
-            Some(group) => Ok(orphan::end(group, Duration::ZERO).await),
-            None => orphan::end_unreported(self.hold.claim_id(), Duration::ZERO)
-                .await
-                .ok_or_else(|| guardian_gone("without a word")),
-        }
+        orphan::end(self.pid, Duration::ZERO).await.ok_or_else(|| guardian_gone("without a word"))
     }
 
     fn pass_deadline_on(&mut self) {
@@ -188,8 +181,14 @@ impl<'a> Supervision<'a> {
         }
     }
 
+    /// The command's group, while it can be signalled: once the lease is lost the guardian ends everything, and may have
+    /// reaped the command.
+    fn group(&self) -> Option<Pid> {
+        self.pid.filter(|_| self.lost.is_none())
+    }
+
     fn pass_signal_on(&self, signal: i32) {
-        if let (Some(group), Some(signal)) = (self.pid, Signal::from_named_raw(signal)) {
+        if let (Some(group), Some(signal)) = (self.group(), Signal::from_named_raw(signal)) {
             let _ = kill_process_group(group, signal);
             if signal == Signal::TERM {
                 self.link.tell(&Order::Told);
@@ -199,7 +198,7 @@ impl<'a> Supervision<'a> {
 
     /// The command was stopped: by Ctrl-Z, or because it wanted the terminal.
     fn command_stopped(&mut self, signal: i32) {
-        let Some(group) = self.pid else { return };
+        let Some(group) = self.group() else { return };
         let wants_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|want| want.as_raw() == signal);
         if wants_terminal && self.terminal.lend_on_demand(group) {
             return;
@@ -222,7 +221,7 @@ impl<'a> Supervision<'a> {
     /// We were continued (`fg`, `bg`), and so is the command.
     fn resume(&mut self) {
         self.resume_at = None;
-        if let Some(group) = self.pid
+        if let Some(group) = self.group()
             && !self.terminal.lend(group)
         {
             let _ = kill_process_group(group, Signal::CONT);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use crate::exit::Exit;
@@ -23,7 +23,8 @@ pub(crate) fn outlive_background() -> Result<(), Failure> {
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: Option<OwnedFd>,
-    own_group: Pid,
+    /// None if its leader is in another pid namespace, so that it has no number here.
+    own_group: Option<Pid>,
     lent: bool,
     /// How it was set before it was lent.
     modes: Option<Termios>,
@@ -35,7 +36,8 @@ impl Terminal {
         let stdin = io::stdin();
         let tty = isatty(&stdin).then(|| stdin.as_fd().try_clone_to_owned().ok()).flatten();
         let ours = tty.filter(|tty| tcgetpgrp(tty).is_ok());
-        Self { tty: ours, own_group: getpgrp(), lent: false, modes: None }
+        let own_group = Pid::from_raw(nix::unistd::getpgrp().as_raw());
+        Self { tty: ours, own_group, lent: false, modes: None }
     }
 
     /// Lends it to a group, and wakes the group in case it asked too early and was stopped for it. False if it is
@@ -47,7 +49,7 @@ impl Terminal {
         }
         match tcgetpgrp(tty) {
             Ok(foreground) if foreground == group => self.lent = true,
-            Ok(foreground) if foreground == self.own_group => self.lent = tcsetpgrp(tty, group).is_ok(),
+            Ok(foreground) if Some(foreground) == self.own_group => self.lent = tcsetpgrp(tty, group).is_ok(),
             _ => self.lent = false,
         }
         if self.lent {
@@ -68,10 +70,10 @@ impl Terminal {
     /// Takes it back, if it was lent. True if it was.
     pub(crate) fn take_back(&mut self) -> bool {
         let lent = std::mem::replace(&mut self.lent, false);
-        if let Some(tty) = &self.tty
+        if let (Some(tty), Some(own_group)) = (&self.tty, self.own_group)
             && lent
         {
-            let _ = tcsetpgrp(tty, self.own_group);
+            let _ = tcsetpgrp(tty, own_group);
         }
         lent
     }
@@ -79,7 +81,7 @@ impl Terminal {
     /// Sets it as it was: a command that was ended had no time to.
     pub(crate) fn restore_modes(&self) {
         if let (Some(tty), Some(modes)) = (&self.tty, &self.modes)
-            && tcgetpgrp(tty).is_ok_and(|foreground| foreground == self.own_group)
+            && tcgetpgrp(tty).is_ok_and(|foreground| Some(foreground) == self.own_group)
         {
             let _ = tcsetattr(tty, OptionalActions::Drain, modes);
         }

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use crate::support::{Running, Store, done, eventually, keys};
 
-const SHAPE: [&str; 4] = ["expires_in_ms", "name", "owner", "token"];
+const SHAPE: [&str; 5] = ["expires_in_ms", "name", "owner", "state", "token"];
 
 #[test]
 fn acquire_prints_what_a_script_needs_and_leaves_the_claim() {
     let store = Store::new();
     let got = store.tenure("acquire x --ttl 30s").exits(0).json();
     assert_eq!(keys(&got), SHAPE);
-    assert_eq!(got["name"], "x");
+    assert_eq!((&got["name"], &got["state"]), (&json!("x"), &json!("held")));
     assert!(got["token"].is_u64());
     let left = got["expires_in_ms"].as_u64().unwrap();
     assert!((25_000..30_000).contains(&left), "{left}");
@@ -43,7 +43,7 @@ fn renew_prints_the_same_and_lengthens() {
     let first = store.tenure("acquire x --owner a --ttl 10s").exits(0).json();
     let renewed = store.tenure("renew x --owner a --ttl 1m").exits(0).json();
     assert_eq!(keys(&renewed), SHAPE);
-    assert_eq!(renewed["token"], first["token"]);
+    assert_eq!((&renewed["token"], &renewed["state"]), (&first["token"], &json!("held")));
     assert!(renewed["expires_in_ms"].as_u64().unwrap() > 50_000);
     let shorter = store.tenure("renew x --owner a --ttl 5s").exits(0).json();
     assert!(shorter["expires_in_ms"].as_u64().unwrap() > 50_000, "a shorter ttl keeps the longer");
@@ -67,13 +67,16 @@ fn renew_of_what_was_broken_is_76_and_says_why() {
 }
 
 #[test]
-fn a_waiter_can_be_renewed_and_has_no_token() {
+fn renew_of_what_only_waits_is_75_and_says_so() {
     let store = Store::new();
     store.tenure("acquire x --owner a").exits(0);
     let _waiter = Running::of(&mut store.command(["acquire", "x", "--owner", "b"]));
     eventually("it waits", || store.show("x")["waiters"] != json!([]));
-    let renewed = store.tenure("renew x --owner b").exits(0).json();
-    assert_eq!(renewed["token"], Value::Null);
+    let renewed = store.tenure("renew x --owner b").exits(75).says("still waits");
+    assert_eq!(keys(&renewed.json()), SHAPE);
+    assert_eq!((&renewed.json()["state"], &renewed.json()["token"]), (&json!("waiting"), &Value::Null));
+    let told: Value = serde_json::from_str(&store.tenure("renew x --owner b --json").exits(75).stderr).unwrap();
+    assert_eq!(told["exit"], 75);
 }
 
 #[test]

@@ -18,4 +18,5 @@ mod run;
 mod signals;
 mod support;
 mod usage;
+mod within;
 mod zookeeper;

@@ -114,6 +114,38 @@ fn a_bad_url_from_the_environment_is_said_to_come_from_there() {
 }
 
 #[test]
+fn a_password_that_is_not_encoded_is_64_and_shown_by_no_command() {
+    for (url, hint) in [
+        ("redis://app:x?k=v&hidden@host/0", "? as %3F"),
+        ("postgres://u:a?hidden=9@host/d", "? as %3F"),
+        ("etcd://u:a/hidden@host", "/ as %2F"),
+        ("zookeeper://u:a#hidden@host", "# as %23"),
+        ("redlock://u:a@hidden@a,b,c", "@ as %40"),
+        ("redis+sentinel://h/s?sentinel_password=a&hidden", "& as %26"),
+    ] {
+        for command in ["doctor", "ls", "show x", "run x -- true", "acquire x", "renew x --owner o", "bench", "break x"]
+        {
+            for json in [&[][..], &["--json"]] {
+                let (first, rest) = command.split_once(' ').unwrap_or((command, ""));
+                let args = [first].into_iter().chain(json.iter().copied()).chain(rest.split_whitespace());
+                let refused = done(bare(&[]).args(args).env("TENURE_URL", url)).exits(64).says(hint);
+                assert!(!format!("{refused:?}").contains("hidden"), "{refused:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_url_in_the_wrong_place_is_refused_without_its_password() {
+    for args in [&["doctor", "redis://u:hidden@h/0"][..], &["ls", "--at=redis://u:hidden@h"], &["redis://u:hidden@h"]] {
+        for json in [&[][..], &["--json"]] {
+            let refused = done(bare(args).args(json)).exits(64).says("redis://u:***@h");
+            assert!(!refused.stderr.contains("hidden"), "{refused:?}");
+        }
+    }
+}
+
+#[test]
 fn a_store_of_ones_own_is_warned_of() {
     let run = ["run", "x", "--on", "memory:", "--", "true"];
     done(&mut bare(&run)).exits(0).says("warning: the store memory: is this process's own");

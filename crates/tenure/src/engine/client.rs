@@ -48,11 +48,18 @@ pub struct Tenure {
 }
 
 /// Sets up a [`Tenure`]. Made by [`Tenure::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "nothing is connected before `connect` is awaited"]
 pub struct TenureBuilder {
     url: String,
     label: Option<Arc<str>>,
+}
+
+impl std::fmt::Debug for TenureBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let url = crate::redact::redacted(&self.url);
+        f.debug_struct("TenureBuilder").field("url", &url).field("label", &self.label).finish()
+    }
 }
 
 impl TenureBuilder {

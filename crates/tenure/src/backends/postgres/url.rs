@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-use crate::connect::redacted;
 use crate::error::{Error, ErrorKind, Result, Step, with_causes};
+use crate::redact::{problem, redacted};
 
 /// The schema that has tenure's tables.
 const SCHEMA: &str = "tenure";
@@ -108,21 +108,24 @@ impl Settings {
         let shown = redacted(url);
         let invalid =
             |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
+        if let Some(problem) = problem(url) {
+            return Err(invalid(problem.to_owned()));
+        }
         let options = Options::of(url);
         let schema = options.schema.clone().unwrap_or_else(|| SCHEMA.to_owned());
         if schema.is_empty() || schema.len() > SCHEMA_MAX || schema.contains('\0') {
             return Err(invalid(format!("names the schema {schema:?}: it has 1 to {SCHEMA_MAX} bytes")));
         }
         let configured = |options: &Options| -> Result<Config> {
-            // Where the first of them ends the password, the rest of it would be taken for a host.
-            let (_, place) = options.rest.split_once("://").unwrap_or(("", &options.rest));
-            if place.split(['/', '?']).next().is_some_and(|place| place.matches('@').count() > 1) {
-                return Err(invalid("has an @ in its user or password: write it as %40".to_owned()));
+            let no_host = || invalid("names no host: write it as postgres://USER@HOST/DATABASE".to_owned());
+            // Anything else would be read as a list of KEY=VALUE.
+            if !options.rest.starts_with("postgres://") && !options.rest.starts_with("postgresql://") {
+                return Err(no_host());
             }
             let config = Config::from_str(&options.rest)
                 .map_err(|error| invalid("cannot be understood".to_owned()).because(with_causes(&error)))?;
             if config.get_hosts().is_empty() {
-                return Err(invalid("names no host: write it as postgres://USER@HOST/DATABASE".to_owned()));
+                return Err(no_host());
             }
             Ok(config)
         };
@@ -132,6 +135,10 @@ impl Settings {
             None => None,
             Some(direct) => {
                 let direct = if direct.contains("://") { direct.clone() } else { format!("postgres://{direct}") };
+                if let Some(problem) = problem(&direct) {
+                    let problem = format!("has a URL with listen= that {problem}; then encode all of it once more");
+                    return Err(invalid(problem));
+                }
                 let own = Options::of(&direct);
                 if own.schema.is_some() || own.listen.is_some() {
                     return Err(invalid("names a schema or another listen= within listen=".to_owned()));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use redis::{ClientTlsConfig, TlsCertificates};
 
-use crate::connect::redacted;
 use crate::error::{Error, ErrorKind, Result, Step};
+use crate::redact::{problem, redacted};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -96,19 +96,13 @@ impl Settings {
         let shown = redacted(url);
         let invalid =
             |problem: String| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
+        if let Some(problem) = problem(url) {
+            return Err(invalid(problem.to_owned()));
+        }
         let (scheme, rest) = url
             .split_once("://")
+            .filter(|(scheme, _)| !scheme.contains(':'))
             .ok_or_else(|| invalid("has no host: write it as redis://HOST[:PORT][/DATABASE]".to_owned()))?;
-        if rest.split_once('?').is_some_and(|(_, options)| options.contains('@')) {
-            return Err(invalid("has an @ after a question mark: write @ as %40 and ? as %3F".to_owned()));
-        }
-        if scheme.starts_with("redlock") && rest.rsplit_once('@').is_some_and(|(login, _)| login.contains('@')) {
-            // Each host with a login of its own, or so it looks: the part before the last @ would be the password.
-            return Err(invalid(
-                "has more than one @: all nodes have one login, written once at the front, with @ as %40".to_owned(),
-            ));
-        }
-        // Whatever a password holds, the last @ ends it.
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = place.split_once('/').unwrap_or((place, ""));

@@ -6,8 +6,8 @@ use percent_encoding::percent_decode_str;
 
 use super::names::is_path;
 use super::tls::{Files, Tls};
-use crate::connect::redacted;
 use crate::error::{Error, ErrorKind, Result, Step};
+use crate::redact::{problem, redacted};
 
 const PORT: u16 = 2181;
 const OPTIONS: &str = "auth, tick, tls, ca, cert, key";
@@ -61,6 +61,9 @@ impl Settings {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let shown = redacted(url);
         let invalid = |problem: &str| Error::new(ErrorKind::Invalid, format!("{shown:?} {problem}")).at(Step::Connect);
+        if let Some(problem) = problem(url) {
+            return Err(invalid(problem));
+        }
         let Some(rest) = url.strip_prefix("zookeeper://") else {
             return Err(invalid("is not a ZooKeeper's URL: write zookeeper://HOST1,HOST2,HOST3/CHROOT"));
         };
@@ -80,8 +83,7 @@ impl Settings {
                 "tick" => {
                     tick = Some(parse_span(value).ok_or_else(|| {
                         invalid(&format!(
-                            "has tick={}: it is the servers' tickTime, such as tick=2s or tick=500ms",
-                            harmless(value)
+                            "has tick={value}: it is the servers' tickTime, such as tick=2s or tick=500ms"
                         ))
                     })?);
                 }
@@ -89,16 +91,16 @@ impl Settings {
                     scheme = Some(match value {
                         "digest" => Scheme::Digest,
                         "sasl" => Scheme::Sasl,
-                        _ => return Err(invalid(&format!("has auth={}: it is digest or sasl", harmless(value)))),
+                        _ => return Err(invalid(&format!("has auth={value}: it is digest or sasl"))),
                     });
                 }
                 "tls" if value == "true" => tls = true,
-                "tls" => return Err(invalid(&format!("has tls={}: it is true, or left out", harmless(value)))),
+                "tls" => return Err(invalid(&format!("has tls={value}: it is true, or left out"))),
                 "ca" => files.ca = decoded(value),
                 "cert" => files.cert = decoded(value),
                 "key" => files.key = decoded(value),
                 _ => {
-                    let problem = format!("has the unknown option {:?}: there are {OPTIONS}", harmless(name));
+                    let problem = format!("has the unknown option {name:?}: there are {OPTIONS}");
                     return Err(invalid(&problem));
                 }
             }
@@ -127,11 +129,6 @@ impl Settings {
         };
         hosts.iter().map(shown).collect::<Vec<_>>().join(",")
     }
-}
-
-/// What may be shown of an option. With an `@` it is the rest of a password that was not percent-encoded.
-fn harmless(text: &str) -> &str {
-    if text.contains('@') { "***" } else { text }
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -231,10 +228,9 @@ mod tests {
             ("zookeeper://u:hidden@h/x?tls=true", "no authority"),
             ("zookeeper://u:hidden@h/x?tls=true&ca=/no/such", "/no/such"),
             ("zookeeper://u:hidden@h/x?tick=0s", "tick=0s"),
-            ("zookeeper://u:1?hidden@h/x", "***"),
-            ("zookeeper://u:1?tick=hidden@h/x", "tick=***"),
-            ("zookeeper://u:1?auth=hidden@h/x", "auth=***"),
-            ("zookeeper://u:1?tls=hidden@h/x", "tls=***"),
+            ("zookeeper://u:1?hidden@h/x", "%3F"),
+            ("zookeeper://u:1?tick=hidden@h/x", "%3F"),
+            ("zookeeper://u:1/hidden@h/x", "%2F"),
             ("zookeeper://u:hidden@h:0/x", "port"),
             ("zookeeper://u:hidden@,h/x", "no host"),
             ("zookeeper:///x", "no host"),
