@@ -91,7 +91,7 @@ impl Sqlx {
             Order::Pairs(order) => order.tasks,
             Order::Hot(order) => order.tasks,
             Order::Leases(order) => order.leases,
-            Order::List | Order::Hold(_) | Order::Take(_) => 1,
+            Order::List | Order::Hold(_) | Order::Take(_) | Order::Outage(_) => 1,
         };
         let options = PgPoolOptions::new().max_connections(u32::try_from(most)?);
         Ok(Self(options.acquire_timeout(Duration::from_secs(86_400)).connect(url(target)?).await?))

@@ -26,7 +26,7 @@ enum What {
         /// To see whether everything works: one short round without peers.
         #[arg(long)]
         quick: bool,
-        /// Only these of pairs, hot, crowd, takeover, held, waiters, names, redlock and embedded; all if not told.
+        /// Only these of pairs, hot, crowd, takeover, held, outage, waiters, names, redlock and embedded; all if not told.
         #[arg(long, value_delimiter = ',', value_name = "QUESTION,..")]
         only: Vec<String>,
         /// Only these of redis, redlock, embedded, memory, etcd, postgres and zookeeper; all if not told.

@@ -44,9 +44,10 @@ pub fn obey(order: String) -> ! {
 
 async fn work(order: &Order) -> Result<(), BoxError> {
     let target = order.target().ok_or("an order without a target")?;
-    match target.peer.as_str() {
-        "tenure" => contestant::obey(&TenureLocker::connect(target).await?, order).await,
-        updates::NAME => contestant::obey(&Updates::connect(target, order).await?, order).await,
+    match (target.peer.as_str(), order) {
+        ("tenure", Order::Outage(outage)) => contestant::endure(&TenureLocker::connect(target).await?, outage).await,
+        ("tenure", _) => contestant::obey(&TenureLocker::connect(target).await?, order).await,
+        (updates::NAME, _) => contestant::obey(&Updates::connect(target, order).await?, order).await,
         _ => contestant::obey(&Classic::connect(target).await?, order).await,
     }
 }

@@ -47,6 +47,23 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
+/// [`Order::Outage`] for tenure, which alone is asked: prints `held`, and reads one line once the store is dead.
+///
+/// # Errors
+///
+/// tenure's, or standard input's or output's.
+///
+/// # Cancel safety
+///
+/// Cancelling drops what is held.
+#[cfg(feature = "tenure")]
+pub async fn endure(locker: &crate::TenureLocker, order: &crate::order::Outage) -> Result<(), BoxError> {
+    let dead = async {
+        let _ = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_line(&mut String::new())).await;
+    };
+    print(&crate::outage::run(locker, order, || drop(say("held")), dead).await?)
+}
+
 /// Does what the order says with a library that is connected, and prints the result.
 ///
 /// # Errors
@@ -82,6 +99,7 @@ pub async fn obey<L: Locker>(locker: &L, order: &Order) -> Result<(), BoxError> 
             std::mem::forget(held);
             result.iter().try_for_each(print)
         }
+        Order::Outage(_) => Err("this library is not asked when it tells of losses".into()),
     }
 }
 

@@ -32,7 +32,7 @@ pub async fn run<L: Locker>(
 ) -> Result<Option<LeasesResult>, BoxError> {
     let before = resident_bytes()?;
     let mut stop = std::pin::pin!(stop);
-    if !acquire(locker, order, held, stop.as_mut()).await? {
+    if !acquire(locker, (&order.prefix, order.leases), held, stop.as_mut()).await? {
         return Ok(None);
     }
     all_held();
@@ -56,17 +56,17 @@ fn list<T>(taken: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
 }
 
 /// Each task takes every so-manieth name. False if `stop` came first.
-async fn acquire<L: Locker>(
+pub(crate) async fn acquire<L: Locker>(
     locker: &L,
-    order: &Leases,
+    (prefix, leases): (&str, usize),
     held: &mut Vec<L::Held>,
     stop: impl Future<Output = ()>,
 ) -> Result<bool, BoxError> {
-    let tasks = AT_A_TIME.min(order.leases);
+    let tasks = AT_A_TIME.min(leases);
     // One list for all, as large as it will be: what is measured is the leases, not lists that grow.
-    let taken = Arc::new(Mutex::new(Vec::with_capacity(order.leases)));
+    let taken = Arc::new(Mutex::new(Vec::with_capacity(leases)));
     let take = |task: usize| {
-        let (locker, prefix, leases, taken) = (locker.clone(), order.prefix.clone(), order.leases, taken.clone());
+        let (locker, prefix, taken) = (locker.clone(), prefix.to_owned(), taken.clone());
         async move {
             for number in (task..leases).step_by(tasks) {
                 let lease = locker.acquire(&format!("{prefix}/{number}")).await?;

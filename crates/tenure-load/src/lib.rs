@@ -4,6 +4,7 @@
 //! - [`hot`]: one name that everybody wants
 //! - [`hold`] and [`take`]: a holder that is killed, and who gets the lock after it
 //! - [`leases`]: what it costs to hold many
+//! - `outage`: many leases that are lost together (with the feature `tenure`)
 //!
 //! A library takes part by a [`Locker`]: how it acquires and how it releases. A program becomes a contestant of a
 //! benchmark by [`contestant::main`], which does what an [`Order`](order::Order) says and prints the result. With the feature
@@ -17,6 +18,8 @@ pub mod hot;
 pub mod leases;
 mod locker;
 pub mod order;
+#[cfg(feature = "tenure")]
+pub mod outage;
 pub mod pairs;
 mod process;
 mod samples;
@@ -27,7 +30,7 @@ mod time;
 
 pub use crowd::Crowd;
 pub use locker::{BoxError, Locker};
-pub use process::{cpu_time, resident_bytes};
+pub use process::{cpu_time, cpu_wait, resident_bytes};
 pub use samples::{Samples, jain};
 #[cfg(feature = "tenure")]
 pub use tenure_locker::TenureLocker;

@@ -18,6 +18,8 @@ pub enum Order {
     Take(One),
     /// Hold many.
     Leases(Leases),
+    /// Hold many, and lose them all.
+    Outage(Outage),
 }
 
 impl Order {
@@ -29,6 +31,7 @@ impl Order {
             Self::Hot(hot) => Some(&hot.target),
             Self::Hold(one) | Self::Take(one) => Some(&one.target),
             Self::Leases(leases) => Some(&leases.target),
+            Self::Outage(outage) => Some(&outage.target),
         }
     }
 }
@@ -106,6 +109,20 @@ pub struct Leases {
     pub seconds: f64,
 }
 
+/// Many leases that are lost together.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Outage {
+    /// Which lock on which store.
+    #[serde(flatten)]
+    pub target: Target,
+    /// How many.
+    pub leases: usize,
+    /// How many of them have a task that waits for the loss.
+    pub watched: usize,
+    /// What all names begin with.
+    pub prefix: String,
+}
+
 /// A lock that a contestant has.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Listing {
@@ -173,6 +190,32 @@ pub struct LeasesResult {
     pub held: usize,
 }
 
+/// What [`Order::Outage`] came to. A lateness below zero is a loss that was told before the lease's deadline.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct OutageResult {
+    /// How many were taken.
+    pub leases: usize,
+    /// How many losses were waited for.
+    pub watched: usize,
+    /// How many of these were told after the deadline.
+    pub late: usize,
+    /// How much later than the deadline the task ran that waited for the loss: the median.
+    pub late_p50_ms: f64,
+    /// What 99 of 100 did not exceed.
+    pub late_p99_ms: f64,
+    /// The latest.
+    pub late_max_ms: f64,
+    /// How long the process waited for a processor that others had, from shortly before the first deadline until the last
+    /// loss was told: more than that it cannot be late by others' fault.
+    pub cpu_wait_ms: f64,
+    /// User and system time of the process from the outage until the last loss was told.
+    pub cpu_s: f64,
+    /// The same until a ttl and a second later: what the client still tries has ended by then.
+    pub cpu_calm_s: f64,
+    /// How many said at the end that they are held.
+    pub held: usize,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,6 +239,7 @@ mod tests {
             with_target(json!({ "do": "hold", "name": "b/x" })),
             with_target(json!({ "do": "take", "name": "b/x" })),
             with_target(json!({ "do": "leases", "leases": 1000, "prefix": "b", "seconds": 10.0 })),
+            with_target(json!({ "do": "outage", "leases": 1000, "watched": 100, "prefix": "b" })),
             json!({ "do": "list" }),
         ] {
             let read: Order = serde_json::from_str(&order.to_string()).unwrap();

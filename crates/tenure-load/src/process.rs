@@ -9,6 +9,12 @@ pub fn cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// How long this thread has waited for a processor that others had; zero where that is not told.
+pub fn cpu_wait() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(told.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+}
+
 /// How much memory of this process is resident.
 ///
 /// # Errors

@@ -12,6 +12,11 @@ impl Samples {
         self.0.push(sample);
     }
 
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, f64> {
+        self.0.iter()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -5,6 +5,7 @@ pub mod embedded;
 pub mod held;
 pub mod hot;
 pub mod names;
+pub mod outage;
 pub mod pairs;
 pub mod redlock;
 pub mod takeover;
@@ -55,6 +56,12 @@ pub fn all() -> Vec<Question> {
             ask: takeover::ask,
         },
         Question { name: "held", text: "what does it cost to hold many leases?", takes: held::takes, ask: held::ask },
+        Question {
+            name: "outage",
+            text: "the store dies under many leases: is each loss told in time, and at what cost?",
+            takes: outage::takes,
+            ask: outage::ask,
+        },
         Question {
             name: "waiters",
             text: "what does an operation cost the server in a long queue?",

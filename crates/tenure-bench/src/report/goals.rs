@@ -126,6 +126,10 @@ fn goals(data: &Data) -> Vec<Goal> {
     goals.push(at_most("100,000 leases held, client, of one core", median(&held, "cpu_percent"), 10.0, " %"));
     goals.push(at_most("100,000 leases held, client, memory each", median(&held, "bytes_per_lease"), 1_024.0, " B"));
 
+    let outage = pick("outage", "redis", &[("leases", 100_000.0)], "");
+    let late = data.figure(&outage, "tenure", "late").map(|late| late.max);
+    goals.push(at_most("100,000 leases lost together, told after their deadline", late, 0.0, ""));
+
     let command = pick("embedded", "embedded", &[], "command");
     let (ours, flock) = (data.rounds(&command, "tenure", "p50_ms"), data.rounds(&command, "flock", "p50_ms"));
     let later: Vec<f64> = ours.iter().filter_map(|(round, own)| Some(own - flock.get(round)?)).collect();

@@ -17,6 +17,7 @@ pub(super) fn text(data: &Data) -> String {
         ("One name, a thousand tasks of one process", crowd(data)),
         ("The holder is killed", takeover(data)),
         ("Leases held", held(data)),
+        ("The store dies under many leases", outage(data)),
         ("Waiters", waiters(data)),
         ("Names", names(data)),
         ("Redlock", redlock(data)),
@@ -220,6 +221,35 @@ fn held(data: &Data) -> String {
         titled(&mut text, &format!("{} leases", exact(leases)), &table);
     }
     if text.is_empty() { text } else { plot("held", "CPU by leases held") + &text }
+}
+
+fn outage(data: &Data) -> String {
+    let all = over("outage", "redis", &[], "");
+    let mut table = Table::new([
+        "leases",
+        "tasks that wait for the loss",
+        "told late",
+        "p50 ms after the deadline",
+        "latest ms",
+        "client CPU s until all are told",
+        "until it is calm",
+    ]);
+    for leases in data.values(&all, "leases") {
+        for watched in data.values(&Pick { params: &[("leases", leases)], ..all }, "watched") {
+            let params = [("leases", leases), ("watched", watched)];
+            let field = |field: &str| data.figure(&Pick { params: &params, ..all }, "tenure", field);
+            table.row([
+                exact(leases),
+                exact(watched),
+                spread(field("late")),
+                median(field("late_p50_ms")),
+                spread(field("late_max_ms")),
+                spread(field("cpu_s")),
+                spread(field("cpu_calm_s")),
+            ]);
+        }
+    }
+    table.text()
 }
 
 fn waiters(data: &Data) -> String {

@@ -93,7 +93,7 @@ async fn obey(order: Order, mut word: Word) -> Result<(), BoxError> {
         Order::Pairs(order) => pairs::run(&locker, order, word.stop()).await.and_then(line),
         Order::Hot(order) => contend(&locker, order, &mut word).await,
         Order::Leases(order) => hold(&locker, order, &mut word).await,
-        Order::List | Order::Hold(_) | Order::Take(_) => Err("not an order for a worker".into()),
+        Order::List | Order::Hold(_) | Order::Take(_) | Order::Outage(_) => Err("not an order for a worker".into()),
     };
     // Also what was dropped on its way.
     let closed = locker.tenure().close().await;

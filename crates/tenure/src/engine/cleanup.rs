@@ -28,7 +28,10 @@ pub(super) enum Stage {
 
 /// Ends in the background what the store may have of a claim that was given up.
 pub(super) fn clean_up(core: &Arc<Core>, plan: &Plan, claim: &Arc<LiveClaim>, stage: Stage, sent: bool) {
-    if let Some(ending) = ending(core, plan, claim, stage, sent) {
+    if let Stage::Answered = stage {
+        core.registry.remove(claim);
+        core.release_behind(claim);
+    } else if let Some(ending) = ending(core, plan, claim, stage, sent) {
         core.errand(ending);
     }
 }

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use super::cohort::Cohorts;
+use super::errands::{Ending, Errands};
 use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Registry};
@@ -23,12 +22,12 @@ use crate::name::Name;
 use crate::owner::ClaimId;
 
 /// The pause between two tries of background work.
-const ERRAND_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const ERRAND_PAUSE: Duration = Duration::from_millis(100);
 /// How long the answer to a request is looked after whose task does nothing.
 const ATTENDED_MIN: Duration = Duration::from_millis(250);
 const ATTENDED_MAX: Duration = Duration::from_secs(5);
 /// How long one try of a release may go unanswered.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client: its store, its clock, its claims.
 pub(crate) struct Core {
@@ -40,8 +39,8 @@ pub(crate) struct Core {
     pub(crate) closed: AtomicBool,
     /// Whether the store answered the last claim or renewal.
     pub(crate) reachable: AtomicBool,
-    runtime: tokio::runtime::Handle,
-    errands: Arc<Errands>,
+    pub(super) runtime: tokio::runtime::Handle,
+    pub(super) errands: Arc<Errands>,
 }
 
 impl fmt::Debug for Core {
@@ -54,23 +53,6 @@ impl Drop for Core {
     fn drop(&mut self) {
         // Wakes the watchdog, which finds its client gone and ends.
         self.registry.bell.notify_one();
-    }
-}
-
-/// Work that goes on after its caller has left.
-#[derive(Debug, Default)]
-struct Errands {
-    running: AtomicUsize,
-    done: Notify,
-}
-
-/// Counts one errand, also when it is dropped with its runtime.
-struct Running(Arc<Errands>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-        self.0.done.notify_waiters();
     }
 }
 
@@ -103,7 +85,7 @@ impl Core {
     fn hear(self: &Arc<Self>, event: Event) {
         match event {
             Event::Granted { id, grant, number } => {
-                if let Some(claim) = self.registry.find(id) {
+                if let Some(claim) = self.registry.find_granted(id) {
                     claim.granted(grant, number);
                 }
             }
@@ -127,21 +109,27 @@ impl Core {
     /// Ends the trust in a claim: tells its guard, lets the next local task try anew, and ends what
     /// the store may still have of it.
     pub(crate) fn lose(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: Loss) {
-        let store_may_have_it = matches!(loss, Loss::Expired | Loss::MaxHold);
         self.registry.remove(claim);
         if self.clock.now() >= claim.deadline() {
             // It may have ended by itself, and so says nothing of a store that forgets.
             claim.forget_holder();
         }
-        let Some(was_granted) = claim.lose(loss.clone()) else { return };
+        if let Some(was_granted) = claim.lose(loss.clone()) {
+            self.follow_loss(claim, &loss, was_granted);
+        }
+    }
+
+    /// What is left to do once a loss is told: the next local task tries anew, and what the store may still have of
+    /// the claim is ended.
+    pub(crate) fn follow_loss(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: &Loss, was_granted: bool) {
         if was_granted {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
             self.cohorts.lost(self, claim);
         } else {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "place in the queue lost: asked for anew");
         }
-        if store_may_have_it {
-            self.release_behind(claim);
+        if matches!(loss, Loss::Expired | Loss::MaxHold) {
+            self.end_later(Ending::of(claim, claim.number()));
         }
     }
 
@@ -157,25 +145,6 @@ impl Core {
         Alarm { core: self.clone(), at, request: None, key: None }
     }
 
-    /// Runs background work: at once as far as it goes, the rest on the client's runtime.
-    pub(crate) fn errand(self: &Arc<Self>, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let idle = &mut Context::from_waker(Waker::noop());
-        if work.as_mut().poll(idle).is_ready() {
-            return;
-        }
-        self.errands.running.fetch_add(1, Ordering::AcqRel);
-        let running = Running(self.errands.clone());
-        self.runtime.spawn(async move {
-            work.await;
-            drop(running);
-        });
-    }
-
-    /// How much background work there is.
-    pub(crate) fn errands(&self) -> usize {
-        self.errands.running.load(Ordering::Acquire)
-    }
-
     /// Takes note of whether the store answered; what it answered does not matter here.
     pub(crate) fn reached<T>(&self, answer: Option<std::result::Result<T, &Error>>) {
         let silent = match answer {
@@ -183,30 +152,20 @@ impl Core {
             Some(Err(error)) => matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Quorum),
             None => true,
         };
-        self.reachable.store(!silent, Ordering::Release);
-    }
-
-    /// Resolves when no background work is left.
-    pub(crate) async fn idle(&self) {
-        loop {
-            let done = self.errands.done.notified();
-            if self.errands() == 0 {
-                return;
-            }
-            done.await;
+        let was_reachable = self.reachable.swap(!silent, Ordering::AcqRel);
+        if !was_reachable && !silent {
+            self.registry.store_answered(self.clock.now());
         }
     }
 
     /// Ends a claim in the background, as long as the store may have it.
     pub(crate) fn release_behind(self: &Arc<Self>, claim: &LiveClaim) {
-        let release = release(self.clone(), claim.plan.name.clone(), claim.id, claim.number(), claim.plan.ttl);
-        self.errand(Box::pin(async move { drop(release.await) }));
+        self.end_behind(Ending::of(claim, claim.number()));
     }
 
     /// The same for another claim with its id, which the store gave this number.
     pub(crate) fn release_number_behind(self: &Arc<Self>, claim: &LiveClaim, number: u64) {
-        let release = release(self.clone(), claim.plan.name.clone(), claim.id, Some(number), claim.plan.ttl);
-        self.errand(Box::pin(async move { drop(release.await) }));
+        self.end_behind(Ending::of(claim, Some(number)));
     }
 
     /// Awaits `work` until `limit`. Polls the work first, so that a ready one costs neither a look at the

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, micros};
 
 /// `lost()` fires this long before the deadline, so that it is never late.
 const LOST_LEAD: Duration = Duration::from_millis(2);
+/// And this much earlier for each claim of the client: all may be lost at once, and tasks take time to wake.
+const LOST_LEAD_EACH: Duration = Duration::from_micros(1);
+/// The pause before a claim is asked for again: it doubles with each failure.
+const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_DOUBLINGS: u32 = 6;
 /// Waiting claims are renewed at least this often.
 const WAITING_RENEWAL_MAX: Duration = Duration::from_secs(5);
 /// The soonest repetition of an unanswered request.
@@ -29,6 +34,13 @@ pub(crate) fn deadline(counted_from: Moment, ttl: Duration) -> Moment {
 /// When the holder is told that a lease with this deadline is lost.
 pub(crate) fn lost_at(deadline: Moment) -> Moment {
     deadline - LOST_LEAD
+}
+
+/// When the watchdog of a client with so many claims tells the holder of one: early enough to be in time for all of
+/// them, but not earlier than the margin again.
+pub(crate) fn tell_at(deadline: Moment, ttl: Duration, claims: usize) -> Moment {
+    let each = LOST_LEAD_EACH.saturating_mul(u32::try_from(claims).unwrap_or(u32::MAX));
+    deadline - (LOST_LEAD + each).min(margin(ttl))
 }
 
 /// When a held claim is renewed.
@@ -56,6 +68,16 @@ pub(crate) fn repeat_after(ttl: Duration) -> Duration {
     (ttl / 9).max(REPEAT_MIN)
 }
 
+/// When a claim is asked for again that so many requests in a row have failed for. The moments lie on a grid, so that many
+/// claims share a batch; `jitter`, from 0 to 1, is the client's own, and keeps clients apart.
+pub(crate) fn retry_at(now: Moment, ttl: Duration, failures: u32, jitter: f64) -> Moment {
+    let pause = RETRY_MIN.saturating_mul(1 << failures.min(RETRY_DOUBLINGS)).min(repeat_after(ttl));
+    let grid = (micros(pause) / 4).max(1);
+    let offset = micros(pause.mul_f64(jitter.clamp(0.0, 1.0) / 4.0));
+    let earliest = (now + pause / 2).as_micros();
+    Moment(earliest.saturating_sub(offset).div_ceil(grid).saturating_mul(grid).saturating_add(offset))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +90,31 @@ mod tests {
         assert_eq!(deadline(START, ttl), START + Duration::from_millis(9_898));
         assert_eq!(lost_at(deadline(START, ttl)), START + Duration::from_millis(9_896));
         assert_eq!(deadline(START, Duration::from_millis(1)), START, "never before the request");
+    }
+
+    #[test]
+    fn the_holders_of_many_leases_are_told_earlier_but_never_by_more_than_the_margin() {
+        let (ttl, deadline) = (Duration::from_secs(10), START + Duration::from_secs(100));
+        let lead = |claims| deadline.since(tell_at(deadline, ttl, claims));
+        assert_eq!(lead(0), Duration::from_millis(2));
+        assert_eq!(lead(10_000), Duration::from_millis(12));
+        assert_eq!(lead(10_000_000), margin(ttl));
+        assert_eq!(deadline.since(tell_at(deadline, Duration::from_millis(100), 100_000)), Duration::from_millis(3));
+    }
+
+    #[test]
+    fn retries_share_moments_and_their_pauses_grow_up_to_a_ninth_of_the_ttl() {
+        let ttl = Duration::from_secs(9);
+        for jitter in [0.0, 0.3, 1.0] {
+            let at = |after: u64, failures| retry_at(START + Duration::from_millis(after), ttl, failures, jitter);
+            for failures in 1..20 {
+                let pause = at(0, failures).since(START);
+                let longest = Duration::from_millis(20 << failures.min(6)).min(ttl / 9);
+                assert!((longest / 2..=longest).contains(&pause), "{failures} failures: {pause:?}");
+            }
+            let moments: std::collections::BTreeSet<_> = (0..1_000).map(|after| at(after, 6)).collect();
+            assert!(moments.len() <= 6, "{moments:?}");
+        }
     }
 
     #[test]

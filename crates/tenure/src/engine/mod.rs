@@ -1,18 +1,21 @@
 //! The engine: everything that is the same over every store.
 //!
 //! A claim's way: [`lock`] plans it, [`cohort`] or [`pending`] drives it to the grant, [`guard`] holds it,
-//! [`watchdog`] renews it out of the [`registry`], and whoever leaves early leaves an errand in [`core`].
+//! [`watchdog`] renews it out of the [`registry`], and whoever leaves early leaves one of the [`errands`].
 
+mod agenda;
 mod cleanup;
 mod client;
 mod cohort;
 mod core;
 mod detach;
+mod errands;
 mod explain;
 mod guard;
 mod lease;
 mod live;
 mod lock;
+mod outage;
 mod pending;
 mod plan;
 mod registry;

@@ -1,14 +1,16 @@
 //! Everything that has a time: the claims to renew, the deadlines to keep, the alarms to ring.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use tokio::sync::Notify;
 
+use super::agenda::{Agenda, Entry};
 use super::lease;
 use super::live::LiveClaim;
+use super::outage::Outage;
 use super::request::Request;
 use crate::clock::{Moment, NEVER};
 use crate::name::Name;
@@ -28,8 +30,14 @@ pub(crate) struct Table {
     vacant: Vec<u32>,
     stamps: u64,
     by_claim: HashMap<ClaimId, Key, BuildHasherDefault<RandomIdHasher>>,
-    /// What is due when. Most moments are shared by many: renewals are rounded to a grid.
-    due: BTreeMap<Moment, Vec<Key>>,
+    /// When claims are asked for, and timers go off.
+    due: Agenda,
+    /// When leases may run out, apart from all else: losses are told first. A renewal does not move a claim here: if it
+    /// is found to live on when its moment comes, it is given another.
+    losses: Agenda,
+    pub(super) outage: Outage,
+    /// From 0 to 1: keeps the retries of clients apart.
+    pub(super) jitter: f64,
     /// Until when the watchdog sleeps.
     asleep_until: Moment,
 }
@@ -37,9 +45,8 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Slot {
     stamp: u64,
-    due: Moment,
-    /// Where its key stands among those due at the same moment.
-    place: u32,
+    due: Entry,
+    loss: Entry,
     pub(crate) kind: Kind,
 }
 
@@ -62,21 +69,14 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Beat {
     pub(crate) claim: Arc<LiveClaim>,
-    /// When to ask next.
-    pub(crate) ask_at: Moment,
     /// How many requests in a row went unanswered.
     pub(crate) unanswered: u32,
-}
-
-impl Beat {
-    fn due(&self) -> Moment {
-        let lost_at = if self.claim.is_granted() { lease::lost_at(self.claim.deadline()) } else { NEVER };
-        self.ask_at.min(lost_at)
-    }
+    /// Whether it is not asked for until the store answers again.
+    pub(super) aside: bool,
 }
 
 /// A key into the table. The stamp makes stale keys harmless: their slot may have a new tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     index: u32,
     stamp: u64,
@@ -93,7 +93,7 @@ impl Registry {
         let id = claim.id;
         // An id may come again (a repeated command): the newest attempt is the one that hears.
         table.remove_claim(id);
-        let key = table.insert(Kind::Claim(Beat { claim, ask_at: NEVER, unanswered: 0 }), NEVER);
+        let key = table.insert(Kind::Claim(Beat { claim, unanswered: 0, aside: false }), NEVER);
         table.by_claim.insert(id, key);
     }
 
@@ -101,16 +101,26 @@ impl Registry {
     pub(crate) fn schedule(&self, id: ClaimId, ask_at: Moment) {
         let mut table = self.table();
         let Some(key) = table.by_claim.get(&id).copied() else { return };
-        let due = match table.slot(key) {
-            Some(Slot { kind: Kind::Claim(beat), .. }) => {
-                beat.ask_at = ask_at;
-                beat.unanswered = 0;
-                beat.due()
-            }
-            _ => return,
-        };
-        table.set_due(key, due);
-        self.ring_if_due_before(table, due);
+        let claims = table.by_claim.len();
+        let Some(beat) = table.beat(key) else { return };
+        beat.unanswered = 0;
+        let claim = &beat.claim;
+        let tell_at = lease::tell_at(claim.deadline(), claim.plan.ttl, claims);
+        let tell_at = if claim.is_granted() { tell_at } else { NEVER };
+        table.set_due(key, ask_at);
+        // One that is asked for before is watched from then on: most claims end sooner.
+        if tell_at < ask_at {
+            table.watch_loss(key);
+        }
+        self.ring_if_due_before(table, ask_at.min(tell_at));
+    }
+
+    /// The store has answered for a claim: those that were not asked for meanwhile are asked for now.
+    pub(crate) fn store_answered(&self, now: Moment) {
+        let mut table = self.table();
+        if table.store_answered(now) {
+            self.ring_if_due_before(table, now);
+        }
     }
 
     /// Adds a timer.
@@ -128,9 +138,7 @@ impl Registry {
     pub(crate) fn remove(&self, claim: &LiveClaim) {
         let mut table = self.table();
         let Some(key) = table.key_of(claim.id) else { return };
-        if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key)
-            && std::ptr::eq(Arc::as_ptr(&beat.claim), claim)
-        {
+        if table.beat(key).is_some_and(|beat| std::ptr::eq(Arc::as_ptr(&beat.claim), claim)) {
             table.remove_claim(claim.id);
         }
     }
@@ -138,21 +146,31 @@ impl Registry {
     pub(crate) fn find(&self, id: ClaimId) -> Option<Arc<LiveClaim>> {
         let mut table = self.table();
         let key = table.by_claim.get(&id).copied()?;
-        match &table.slot(key)?.kind {
-            Kind::Claim(beat) => Some(beat.claim.clone()),
-            _ => None,
+        Some(table.beat(key)?.claim.clone())
+    }
+
+    /// Finds a claim that has been granted, as the store says. Its lease is watched from now on.
+    pub(crate) fn find_granted(&self, id: ClaimId) -> Option<Arc<LiveClaim>> {
+        let mut table = self.table();
+        let key = table.by_claim.get(&id).copied()?;
+        let beat = table.beat(key)?;
+        let (claim, aside) = (beat.claim.clone(), beat.aside);
+        if aside {
+            // Any other is looked at when it is asked for next.
+            let at = table.tell_at(&claim);
+            table.set_loss(key, at);
+            self.ring_if_due_before(table, at);
         }
+        Some(claim)
     }
 
     /// Makes every answered claim due at once: news of it may have been missed.
     pub(crate) fn ask_for_all(&self, now: Moment) {
         let mut table = self.table();
+        table.store_answered(now);
         let keys: Vec<Key> = table.by_claim.values().copied().collect();
         for key in keys {
-            if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key)
-                && beat.ask_at != NEVER
-            {
-                beat.ask_at = now;
+            if table.due(key) != NEVER {
                 table.set_due(key, now);
             }
         }
@@ -179,10 +197,18 @@ impl Table {
         (slot.stamp == key.stamp).then_some(slot)
     }
 
+    /// The renewals of a claim.
+    pub(crate) fn beat(&mut self, key: Key) -> Option<&mut Beat> {
+        match &mut self.slot(key)?.kind {
+            Kind::Claim(beat) => Some(beat),
+            _ => None,
+        }
+    }
+
     fn insert(&mut self, kind: Kind, due: Moment) -> Key {
         self.stamps = self.stamps.wrapping_add(1);
         let stamp = self.stamps;
-        let slot = Some(Slot { stamp, due: NEVER, place: 0, kind });
+        let slot = Some(Slot { stamp, due: Entry::NONE, loss: Entry::NONE, kind });
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.slots[index as usize] = slot;
@@ -200,6 +226,7 @@ impl Table {
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Kind> {
         self.set_due(key, NEVER);
+        self.set_loss(key, NEVER);
         self.slot(key)?;
         let slot = self.slots.get_mut(key.index as usize)?.take()?;
         self.vacant.push(key.index);
@@ -212,63 +239,83 @@ impl Table {
         }
     }
 
+    pub(crate) fn due(&mut self, key: Key) -> Moment {
+        self.slot(key).map_or(NEVER, |slot| slot.due.due())
+    }
+
+    /// Sets when a claim is asked for, or a timer goes off.
     pub(crate) fn set_due(&mut self, key: Key, due: Moment) {
-        let Some(slot) = self.slot(key) else { return };
-        let (before, place) = (slot.due, slot.place as usize);
-        if before == due {
-            return;
+        let Some(before) = self.slot(key).map(|slot| slot.due).filter(|entry| entry.due() != due) else { return };
+        if let Some((moved, place)) = self.due.remove(before)
+            && let Some(slot) = self.slots.get_mut(moved as usize).and_then(Option::as_mut)
+        {
+            slot.due.moved_to(place);
         }
-        if before != NEVER {
-            self.take_from(before, place);
-        }
-        let mut place = 0;
-        if due != NEVER {
-            let together = self.due.entry(due).or_default();
-            place = u32::try_from(together.len()).unwrap_or(u32::MAX);
-            together.push(key);
-        }
+        let entry = self.due.add(key.index, due);
         if let Some(slot) = self.slot(key) {
-            slot.due = due;
-            slot.place = place;
+            slot.due = entry;
         }
     }
 
-    /// Takes the key at `place` off a moment; the last of its moment moves there.
-    fn take_from(&mut self, due: Moment, place: usize) {
-        let Some(together) = self.due.get_mut(&due) else { return };
-        if place < together.len() {
-            together.swap_remove(place);
+    /// Sets when to look whether a lease has run out.
+    pub(crate) fn set_loss(&mut self, key: Key, at: Moment) {
+        let Some(before) = self.slot(key).map(|slot| slot.loss).filter(|entry| entry.due() != at) else { return };
+        if let Some((moved, place)) = self.losses.remove(before)
+            && let Some(slot) = self.slots.get_mut(moved as usize).and_then(Option::as_mut)
+        {
+            slot.loss.moved_to(place);
         }
-        let moved = together.get(place).copied();
-        if together.is_empty() {
-            self.due.remove(&due);
-        }
-        if let Some(slot) = moved.and_then(|moved| self.slot(moved)) {
-            slot.place = u32::try_from(place).unwrap_or(u32::MAX);
+        let entry = self.losses.add(key.index, at);
+        if let Some(slot) = self.slot(key) {
+            slot.loss = entry;
         }
     }
 
-    /// Sets a claim's next due moment from its beat.
-    pub(crate) fn reschedule(&mut self, key: Key) {
-        let due = match self.slot(key) {
-            Some(Slot { kind: Kind::Claim(beat), .. }) => beat.due(),
-            _ => return,
-        };
-        self.set_due(key, due);
+    /// Sees to it that somebody looks when the lease of a granted claim may run out. Answers when.
+    pub(crate) fn watch_loss(&mut self, key: Key) -> Moment {
+        let Some(slot) = self.slot(key) else { return NEVER };
+        let watched = slot.loss.due();
+        let Kind::Claim(Beat { claim, .. }) = &slot.kind else { return NEVER };
+        if watched != NEVER || !claim.is_granted() {
+            return watched;
+        }
+        let claim = claim.clone();
+        let at = self.tell_at(&claim);
+        self.set_loss(key, at);
+        at
+    }
+
+    /// When the holder of this claim is told that it is lost, unless it is renewed.
+    pub(crate) fn tell_at(&self, claim: &LiveClaim) -> Moment {
+        lease::tell_at(claim.deadline(), claim.plan.ttl, self.by_claim.len())
+    }
+
+    /// How many claims there are.
+    pub(crate) fn claims(&self) -> usize {
+        self.by_claim.len()
     }
 
     pub(crate) fn key_of(&self, id: ClaimId) -> Option<Key> {
         self.by_claim.get(&id).copied()
     }
 
-    /// The first thing due at or before `now`. It stays in the table: reschedule or remove it.
+    fn key_at(&self, index: u32) -> Option<Key> {
+        self.slots.get(index as usize)?.as_ref().map(|slot| Key { index, stamp: slot.stamp })
+    }
+
+    /// The first thing due at or before `now`, losses aside. It stays in the table: reschedule or remove it.
     pub(crate) fn first_due(&self, now: Moment) -> Option<Key> {
-        self.due.first_key_value().filter(|(due, _)| **due <= now).and_then(|(_, keys)| keys.last().copied())
+        self.key_at(self.due.first_due(now)?)
+    }
+
+    /// The first claim whose lease may have run out. It stays in the table: reschedule or remove it.
+    pub(crate) fn first_loss(&self, now: Moment) -> Option<Key> {
+        self.key_at(self.losses.first_due(now)?)
     }
 
     /// The watchdog sleeps until the moment this answers, unless the bell is rung for something earlier.
     pub(crate) fn sleep(&mut self) -> Moment {
-        self.asleep_until = self.due.first_key_value().map_or(NEVER, |(due, _)| *due);
+        self.asleep_until = self.due.first().min(self.losses.first()).min(self.outage.next_probe());
         self.asleep_until
     }
 }

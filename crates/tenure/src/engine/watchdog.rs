@@ -1,18 +1,22 @@
 //! The one background task of a client: it renews every live claim and keeps every deadline.
+//!
+//! Losses come first: whatever else is due, holders are told before their deadline. What a loss leaves to be done comes
+//! after all of them are told.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Notify;
 
 use super::core::Core;
 use super::lease;
 use super::live::LiveClaim;
-use super::registry::{Key, Kind, Slot};
+use super::registry::{Key, Kind, Table};
 use super::request::Request;
 use crate::backend::{Answer, Backend, Call, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::{Clock, Moment, NEVER};
@@ -22,18 +26,38 @@ use crate::name::Name;
 
 /// The most claims in one request.
 const BATCH_MAX: usize = 256;
+/// How many claims are asked for to learn whether a store answers again.
+const PROBE_MAX: usize = 16;
 /// The most due slots looked at before other tasks get their turn.
 const ROUND_MAX: usize = 1024;
 /// Renewals are rounded down to this part of the ttl, so that many become due together.
 const GRID: u64 = 64;
-const RETRY_MIN: Duration = Duration::from_millis(20);
+/// The most answers that are taken note of before losses are looked for again.
+const ANSWERS_MAX: usize = 4;
 
 /// Runs until the client is gone.
 pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Clock>) {
     let mut timer = clock.timer();
     let mut calls = FuturesUnordered::new();
+    let mut told = VecDeque::new();
+    if let Some(client) = core.upgrade() {
+        client.registry.table().jitter = rand::random();
+    }
     loop {
         let Some(client) = core.upgrade() else { return };
+        // An answer that is there already may save a lease.
+        for _ in 0..ANSWERS_MAX {
+            let Some(Some((claims, answer))) = calls.next().now_or_never() else { break };
+            take_answers(&client, claims, answer);
+        }
+        if tell_losses(&client, clock.now(), &mut told) {
+            drop(client);
+            tokio::task::yield_now().await;
+            continue;
+        }
+        for (claim, was_granted) in told.drain(..told.len().min(ROUND_MAX)) {
+            client.follow_loss(&claim, &Loss::Expired, was_granted);
+        }
         let round = collect(&client, clock.now());
         for batch in round.batches {
             let mut call = Box::pin(renew(&client, batch.fresh, &batch.claims));
@@ -62,7 +86,7 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         }
         let next = client.registry.table().sleep();
         drop(client);
-        if next <= clock.now() {
+        if next <= clock.now() || !told.is_empty() {
             tokio::task::yield_now().await;
             continue;
         }
@@ -86,6 +110,7 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
 #[derive(Default)]
 struct Round {
     batches: Vec<Batch>,
+    asked: usize,
     lost: Vec<(Arc<LiveClaim>, Loss)>,
     warn: Vec<Arc<LiveClaim>>,
     summons: Vec<(Name, u64)>,
@@ -102,26 +127,61 @@ struct Batch {
 impl Round {
     /// Adds a claim to a batch that has room. Requests that went unanswered are repeated apart from the
     /// others, on a fresh connection.
-    fn ask(&mut self, fresh: bool, claim: (Key, Arc<LiveClaim>)) {
-        let replicated = claim.1.plan.replicas.is_some();
+    fn ask(&mut self, table: &mut Table, fresh: bool, key: Key, claim: Arc<LiveClaim>) {
+        if let Some(beat) = table.beat(key) {
+            beat.unanswered = beat.unanswered.saturating_add(1);
+        }
+        table.set_due(key, NEVER);
+        self.asked += 1;
+        let replicated = claim.plan.replicas.is_some();
         let room = |batch: &&mut Batch| {
             batch.fresh == fresh && batch.replicated == replicated && batch.claims.len() < BATCH_MAX
         };
         match self.batches.iter_mut().rev().find(room) {
-            Some(batch) => batch.claims.push(claim),
-            None => self.batches.push(Batch { claims: vec![claim], fresh, replicated }),
+            Some(batch) => batch.claims.push((key, claim)),
+            None => self.batches.push(Batch { claims: vec![(key, claim)], fresh, replicated }),
         }
     }
+}
+
+/// Tells holders that their leases have run out, and keeps in mind who was told, and whether it held. True if there may be
+/// more of them.
+fn tell_losses(core: &Core, now: Moment, told: &mut VecDeque<(Arc<LiveClaim>, bool)>) -> bool {
+    let mut lost = Vec::new();
+    let mut table = core.registry.table();
+    let mut looks = 0..ROUND_MAX;
+    while looks.next().is_some()
+        && let Some(key) = table.first_loss(now)
+    {
+        let Some(claim) = table.beat(key).map(|beat| beat.claim.clone()) else { break };
+        let tell_at = if claim.is_granted() { table.tell_at(&claim) } else { NEVER };
+        if now < tell_at {
+            table.set_loss(key, tell_at);
+            continue;
+        }
+        // One that nobody took by now was left alone, however late its grant was heard of.
+        claim.leave_alone();
+        table.remove_claim(claim.id);
+        lost.push(claim);
+    }
+    drop(table);
+    for claim in lost {
+        if let Some(was_granted) = claim.lose(Loss::Expired) {
+            told.push_back((claim, was_granted));
+        }
+    }
+    looks.is_empty()
 }
 
 /// Takes what is due off the table.
 fn collect(core: &Core, now: Moment) -> Round {
     let mut round = Round::default();
     let mut wakers = Vec::new();
+    let mut silence: Option<Arc<str>> = None;
     let mut table = core.registry.table();
     for _ in 0..ROUND_MAX {
         let Some(key) = table.first_due(now) else { break };
-        let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) else {
+        let Some(beat) = table.beat(key) else {
             match table.remove(key) {
                 Some(Kind::Alarm(waker)) => wakers.push(waker),
                 Some(Kind::Unanswered(request, asker)) => round.unanswered.push((request, asker)),
@@ -132,24 +192,26 @@ fn collect(core: &Core, now: Moment) -> Round {
             }
             continue;
         };
-        if beat.claim.is_granted() && now >= lease::lost_at(beat.claim.deadline()) {
-            let claim = beat.claim.clone();
-            // One that nobody took by now was left alone, however late its grant was heard of.
-            claim.leave_alone();
-            table.remove_claim(claim.id);
-            round.lost.push((claim, Loss::Expired));
+        let (claim, failures) = (beat.claim.clone(), beat.unanswered);
+        let due = table.due(key);
+        if claim.leave_alone() || (claim.is_granted() && now >= table.tell_at(&claim)) {
+            table.set_due(key, NEVER);
+            table.watch_loss(key);
             continue;
         }
-        if beat.claim.leave_alone() {
-            beat.ask_at = NEVER;
-            table.reschedule(key);
+        if failures > 0 && table.is_silent(due, claim.plan.ttl) {
+            table.outage.silent(now, silence.get_or_insert_with(|| super::core::no_answer().to_string().into()));
+        }
+        // While the store is out of reach a few are asked for all the same that it has not failed yet: it may be that it has
+        // failed others only.
+        if table.outage.on && (failures > 0 || round.asked == BATCH_MAX) {
+            table.set_aside(key);
             continue;
         }
-        let fresh = beat.unanswered > 0;
-        beat.unanswered = beat.unanswered.saturating_add(1);
-        beat.ask_at = NEVER;
-        round.ask(fresh, (key, beat.claim.clone()));
-        table.set_due(key, NEVER);
+        round.ask(&mut table, failures > 0, key, claim);
+    }
+    for (key, claim) in table.probe(now, PROBE_MAX) {
+        round.ask(&mut table, true, key, claim);
     }
     drop(table);
     for waker in wakers {
@@ -220,31 +282,34 @@ fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
     let now = core.clock.now();
     let mut table = core.registry.table();
     for (key, claim) in claims {
-        if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(*key) {
-            beat.ask_at = now + lease::repeat_after(claim.plan.ttl);
-            table.reschedule(*key);
-        }
+        table.set_due(*key, now + lease::repeat_after(claim.plan.ttl));
+        table.watch_loss(*key);
     }
 }
 
 fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Renewed>>>) {
-    core.reached(Some(answer.as_ref()));
     let Answer { value, counted_from } = match answer {
-        Ok(answer) if answer.value.len() == claims.len() => answer,
+        Ok(answer) if answers_for_some(&answer.value, claims.len()) => answer,
         Ok(answer) => {
-            tracing::warn!(claims = claims.len(), answers = answer.value.len(), "a renewal was not answered in full");
-            return retry(core, &claims);
+            tracing::debug!(claims = claims.len(), answers = answer.value.len(), "a renewal was not answered");
+            let failure = match answer.value.into_iter().next() {
+                Some(Renewed::Unknown(why)) => why,
+                _ => "the store did not answer for each claim".into(),
+            };
+            core.reached::<()>(None);
+            return fail(core, &claims, &failure, true);
         }
         Err(error) => {
             tracing::debug!(%error, claims = claims.len(), "renewal failed");
-            let failure: Arc<str> = error.to_string().into();
-            claims.iter().for_each(|(_, claim)| claim.renewal_failed(&failure));
-            return retry(core, &claims);
+            core.reached::<()>(Some(Err(&error)));
+            return fail(core, &claims, &error.to_string().into(), false);
         }
     };
+    core.reached(Some(Ok(())));
     let mut ended = Vec::new();
-    let mut unanswered = Vec::new();
     let mut table = core.registry.table();
+    let now = core.clock.now();
+    table.store_answered(now);
     for ((key, claim), renewed) in claims.into_iter().zip(value) {
         match renewed {
             Renewed::Stands(standing) => {
@@ -252,15 +317,15 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
                     ended.push((claim, Loss::Gone));
                     continue;
                 }
-                if let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(key) {
+                if let Some(beat) = table.beat(key) {
                     beat.unanswered = 0;
-                    beat.ask_at = next_ask(&claim, &standing, counted_from);
-                    table.reschedule(key);
+                    table.set_due(key, next_ask(&claim, &standing, counted_from));
+                    table.watch_loss(key);
                 }
             }
             Renewed::Unknown(why) => {
                 claim.renewal_failed(&why);
-                unanswered.push((key, claim));
+                table.retry(key, now);
             }
             Renewed::Gone => ended.push((claim, Loss::Gone)),
             Renewed::Broken { by, reason } => {
@@ -269,11 +334,27 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
         }
     }
     drop(table);
-    if !unanswered.is_empty() {
-        retry(core, &unanswered);
-    }
     for (claim, loss) in ended {
         core.lose(&claim, loss);
+    }
+}
+
+/// Whether the store has said something of a claim.
+fn answers_for_some(answers: &[Renewed], claims: usize) -> bool {
+    answers.len() == claims && answers.iter().any(|renewed| !matches!(renewed, Renewed::Unknown(_)))
+}
+
+/// The store answered for none of these claims. `each` if it failed them one by one, rather than the request.
+fn fail(core: &Core, claims: &[(Key, Arc<LiveClaim>)], failure: &Arc<str>, each: bool) {
+    let mut table = core.registry.table();
+    table.outage.failed(core.clock.now(), failure, rand::random());
+    for (key, claim) in claims {
+        claim.renewal_failed(failure);
+        if let Some(beat) = table.beat(*key) {
+            // Once the store answers, those that were failed by themselves come later than the others.
+            beat.unanswered = if each { beat.unanswered } else { 0 };
+            table.set_aside(*key);
+        }
     }
 }
 
@@ -289,18 +370,5 @@ pub(crate) fn next_ask(claim: &LiveClaim, standing: &Standing, counted_from: Mom
             Moment(exact - exact % grid)
         }
         Err(place) => lease::ask_at(counted_from, ttl, place.holder_expires_in, place.waiters_ahead),
-    }
-}
-
-/// Asks again soon, a little apart from others that failed with us.
-fn retry(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
-    let now = core.clock.now();
-    let mut table = core.registry.table();
-    for (key, claim) in claims {
-        let Some(Slot { kind: Kind::Claim(beat), .. }) = table.slot(*key) else { continue };
-        let limit = lease::repeat_after(claim.plan.ttl);
-        let pause = RETRY_MIN.saturating_mul(1 << beat.unanswered.min(6)).min(limit);
-        beat.ask_at = beat.ask_at.min(now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0));
-        table.reschedule(*key);
     }
 }

@@ -36,6 +36,17 @@ pub(crate) struct Gated {
     queue: bool,
     outdated: AtomicBool,
     pub(crate) calls: AtomicUsize,
+    renewing: Mutex<Renewing>,
+}
+
+/// Sees each batch of renewals before it is sent, and says which of it the store fails.
+#[derive(Default)]
+struct Renewing(Option<Box<dyn Fn(&[RenewRequest]) -> Vec<bool> + Send>>);
+
+impl std::fmt::Debug for Renewing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Renewing")
+    }
 }
 
 impl Gated {
@@ -48,7 +59,21 @@ impl Gated {
             queue: true,
             outdated: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
+            renewing: Mutex::default(),
         }
+    }
+
+    /// From now on this sees each batch of renewals before it is sent.
+    pub(crate) fn watch_renewals(&self, seen: impl Fn(&[RenewRequest]) + Send + 'static) {
+        self.fail_renewals(move |batch| {
+            seen(batch);
+            vec![false; batch.len()]
+        });
+    }
+
+    /// From now on the store fails the claims of a batch for which this is true, and answers for the others.
+    pub(crate) fn fail_renewals(&self, fails: impl Fn(&[RenewRequest]) -> Vec<bool> + Send + 'static) {
+        *self.renewing.lock().unwrap() = Renewing(Some(Box::new(fails)));
     }
 
     /// From now on.
@@ -146,7 +171,20 @@ impl Backend for Gated {
         Box::pin(async move { Ok(Answer { counted_from: Moment(0), ..call.await? }) })
     }
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
-        self.gate(|| self.inner.renew(batch, fresh))
+        let fails = self.renewing.lock().unwrap().0.as_ref().map(|renewing| renewing(&batch));
+        let Some(fails) = fails.filter(|fails| fails.contains(&true)) else {
+            return self.gate(|| self.inner.renew(batch, fresh));
+        };
+        let kept = batch.into_iter().zip(&fails).filter(|(_, fails)| !**fails).map(|(claim, _)| claim);
+        let call = self.gate(|| self.inner.renew(kept.collect(), fresh));
+        Box::pin(async move {
+            let Answer { value, counted_from } = call.await?;
+            let mut answered = value.into_iter();
+            let answer = |fails: bool| if fails { None } else { answered.next() };
+            let answers = fails.into_iter().map(answer);
+            let value = answers.map(|answer| answer.unwrap_or_else(|| Renewed::Unknown("its shard is down".into())));
+            Ok(Answer { value: value.collect(), counted_from })
+        })
     }
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         self.gate(|| self.inner.release(name, id, number))
