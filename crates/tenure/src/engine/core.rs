@@ -130,8 +130,8 @@ impl Core {
         let store_may_have_it = matches!(loss, Loss::Expired | Loss::MaxHold);
         self.registry.remove(claim);
         if self.clock.now() >= claim.deadline() {
-            // It may have ended by itself, and so says nothing of a store that forgets.
-            claim.forget_holder();
+            // It may have ended by itself, which says nothing of the store. Where ttls are alike, this is a full one.
+            claim.limit_holder(claim.plan.ttl);
         }
         let Some(was_granted) = claim.lose(loss.clone()) else { return };
         if was_granted {
