@@ -156,7 +156,8 @@ pub(crate) struct Waiting {
 /// How many replicas must have the lock.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Replication {
-    /// Hold it only while so many replicas have it; N or majority, for stores with replicas (Redis)
+    /// Hold it only while so many replicas have it; N or majority, for stores with replicas (Redis; on redis:// majority
+    /// needs ?replicas=N in the URL)
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = replicas)]
     pub(crate) min_replicas: Option<Replicas>,
 }

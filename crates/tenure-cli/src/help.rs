@@ -63,7 +63,7 @@ Examples:
   tenure run cache --shared -- ./read-only-job     together with other --shared runs
   tenure run upload --permits 3 -- ./upload        three at a time
   tenure run db --ttl 30s --grace 5s -- ./migrate
-  tenure run pay --on redis://db.example --min-replicas majority -- ./pay
+  tenure run pay --on 'redis://db.example?replicas=2' --min-replicas majority -- ./pay
   tenure run -- -x -- ./job                        a name that begins with a dash
 
 Exit codes:

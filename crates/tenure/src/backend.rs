@@ -89,9 +89,14 @@ pub enum Renewed {
 pub enum Replicas {
     /// At least so many.
     AtLeast(u32),
-    /// So many that they and the master are more than half of all, those that are away included.
+    /// So many that they and the master are more than half of all, those that are away included. Where the store cannot
+    /// tell how many there should be ([`Capabilities::majority`]), the URL has to.
     Majority,
 }
+
+/// Why a majority is refused where nobody says of how many.
+pub(crate) const MAJORITY_OF_WHAT: &str = "min_replicas(majority): the server tells how many replicas are connected, not how many \
+    there should be; add replicas=N to the URL (redis://HOST?replicas=2), or ask for a number";
 
 impl From<u32> for Replicas {
     fn from(count: u32) -> Self {
@@ -231,6 +236,8 @@ pub struct Capabilities {
     pub sessions: bool,
     /// It can tell how many replicas have a grant.
     pub replicas: bool,
+    /// It can tell how many replicas there should be, so that a majority of them means something.
+    pub majority: bool,
     /// A claim keeps its label, its ttl and when it was granted; not where the layout is another library's.
     pub records: bool,
     /// A broken holder is told who broke it and why, not only that its claim is gone.
@@ -256,6 +263,7 @@ impl Capabilities {
         permits: true,
         sessions: true,
         replicas: false,
+        majority: false,
         records: true,
         notes: true,
         ttl_min: crate::TTL_MIN,

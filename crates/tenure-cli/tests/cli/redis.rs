@@ -210,7 +210,10 @@ fn too_few_replicas_are_69_with_the_counts_and_leave_nothing() {
             store.tenure(command).exits(69).says("0 of the 2 asked for");
             assert_eq!(store.show("x")["holders"], json!([]), "{layout} {command}");
         }
-        store.tenure("run x --min-replicas majority -- true").exits(69).says("has none");
+        store.tenure("run x --min-replicas majority -- true").exits(64).says("?replicas=2");
+        let and = if layout.is_empty() { "?" } else { "&" };
+        let told = Store::on(format!("{}{layout}{and}replicas=3", redis.url()));
+        told.tenure("run x --min-replicas majority -- true").exits(69).says("0 of the 2 asked for");
     }
 }
 

@@ -219,7 +219,13 @@ impl Cohorts {
         let holder = cohort.holder.as_ref()?;
         let waiters_ahead = cohort.waiters.len();
         let holder_expires_in = holder.deadline().since(core.clock.now());
-        Some(Place { ahead: waiters_ahead + 1, waiters_ahead, holder: cohort.plan.label.clone(), holder_expires_in })
+        Some(Place {
+            ahead: waiters_ahead + 1,
+            waiters_ahead,
+            holder: cohort.plan.label.clone(),
+            holder_expires_in,
+            holder_ttl: cohort.plan.ttl,
+        })
     }
 
     fn join(&self, core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Joined {

@@ -111,8 +111,8 @@ impl Core {
     pub(crate) fn lose(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: Loss) {
         self.registry.remove(claim);
         if self.clock.now() >= claim.deadline() {
-            // It may have ended by itself, and so says nothing of a store that forgets.
-            claim.forget_holder();
+            // It may have ended by itself, which says nothing of the store. Where ttls are alike, this is a full one.
+            claim.limit_holder(claim.plan.ttl);
         }
         if let Some(was_granted) = claim.lose(loss.clone()) {
             self.follow_loss(claim, &loss, was_granted);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -39,8 +40,8 @@ struct State {
     phase: Phase,
     /// The number the store gave it, once known.
     number: Option<u64>,
-    /// Until when the holder lives that it waits behind, on this client's clock.
-    holder_until: Option<Moment>,
+    /// For how long whoever it waits behind trusts a lease, from its last renewal on.
+    holder_ttl: Option<Duration>,
     /// A grant that was heard of before the claim itself was answered.
     early: Option<Box<(Grant, u64)>>,
     /// Why the last renewal failed.
@@ -66,7 +67,7 @@ pub(crate) enum Phase {
 
 impl LiveClaim {
     pub(crate) fn new(id: ClaimId, owner: Owner, plan: Arc<Plan>, led: bool) -> Self {
-        let state = State { phase: Phase::Asking, number: None, holder_until: None, early: None, failure: None };
+        let state = State { phase: Phase::Asking, number: None, holder_ttl: None, early: None, failure: None };
         Self {
             plan,
             id,
@@ -139,15 +140,17 @@ impl LiveClaim {
         }
     }
 
-    /// Until when the holder it waited behind would have lived, if the store no longer has this claim.
-    pub(crate) fn holder_until(&self) -> Option<Moment> {
+    /// How long the holder it waited behind may trust its lease from now on, if the store no longer has this claim:
+    /// it may have renewed until the store lost it.
+    pub(crate) fn holder_ttl(&self) -> Option<Duration> {
         let state = self.state();
-        state.holder_until.filter(|_| matches!(state.phase, Phase::Lost(Loss::Gone)))
+        state.holder_ttl.filter(|_| matches!(state.phase, Phase::Lost(Loss::Gone)))
     }
 
-    /// Whoever it waited behind is not presumed to live on.
-    pub(crate) fn forget_holder(&self) {
-        self.state().holder_until = None;
+    /// Whoever it waited behind is presumed to live on for no longer than this.
+    pub(crate) fn limit_holder(&self, ttl: Duration) {
+        let mut state = self.state();
+        state.holder_ttl = state.holder_ttl.map(|holder| holder.min(ttl));
     }
 
     pub(crate) fn number(&self) -> Option<u64> {
@@ -180,7 +183,7 @@ impl LiveClaim {
                 (Ok(grant), _) => self.grant(state, *grant),
                 (Err(_), Some(early)) if early.1 == standing.number => self.grant(state, early.0),
                 (Err(place), _) => {
-                    state.holder_until = Some(counted_from + place.holder_expires_in);
+                    state.holder_ttl = Some(place.holder_ttl.max(place.holder_expires_in));
                     state.phase = Phase::Waiting(place.clone());
                 }
             }

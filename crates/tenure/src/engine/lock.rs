@@ -113,9 +113,9 @@ impl Lock {
     }
 
     /// Reports a grant, and counts a renewal, only once so many replicas have it: a number, or
-    /// [`Replicas::Majority`]. For stores with replicas (Redis). Too few at the grant is
-    /// [`ErrorKind::Replicas`](crate::ErrorKind::Replicas) and leaves nothing behind; at a renewal the lease
-    /// is lost at its deadline unless enough come back before. Off by default.
+    /// [`Replicas::Majority`] (on `redis://` with `?replicas=N` in the URL). For stores with replicas (Redis).
+    /// Too few at the grant is [`ErrorKind::Replicas`](crate::ErrorKind::Replicas) and leaves nothing behind; at a
+    /// renewal the lease is lost at its deadline unless enough come back before. Off by default.
     pub fn min_replicas(mut self, replicas: impl Into<Replicas>) -> Self {
         self.plan_mut().replicas = Some(replicas.into());
         self

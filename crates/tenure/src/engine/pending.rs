@@ -72,7 +72,7 @@ pub(crate) struct Pending {
     last_place: Option<Place>,
     /// Tells attempts with the same id apart; zero where ids are random.
     attempt: u64,
-    /// Until when somebody else held the name, as far as a claim that was waiting and has gone knew.
+    /// Until when somebody else may trust a lease of the name that the store has lost with a claim of ours.
     holder_until: Option<Moment>,
     /// The term of the leader that drives it, if a cohort's does; zero if none.
     pub(crate) term: u64,
@@ -436,16 +436,15 @@ impl Pending {
         *self.started.get_or_init(|| self.core.clock.now())
     }
 
-    /// How long whoever held the name when it was last looked at may still trust its lease, should the store have
-    /// lost both its claim and ours.
+    /// How long whoever held the name may still trust its lease, if the store has lost both its claim and ours.
     fn presumed(&self) -> Duration {
         self.holder_until.map_or(Duration::ZERO, |until| until.since(self.core.clock.now()))
     }
 
     /// Gives the present claim up and makes a new one, at the tail.
     fn make_anew(&mut self) {
-        if let Some(until) = self.claim.holder_until() {
-            self.holder_until = self.holder_until.max(Some(until));
+        if let Some(ttl) = self.claim.holder_ttl() {
+            self.holder_until = self.holder_until.max(Some(self.core.clock.now() + ttl));
         }
         let fresh = register(&self.core, &self.plan, self.claim.led);
         let old = std::mem::replace(&mut self.claim, fresh);

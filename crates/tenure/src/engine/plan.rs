@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Capabilities, Replicas};
+use crate::backend::{Capabilities, MAJORITY_OF_WHAT, Replicas};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{ClaimRequest, Shape};
 use crate::name::Name;
@@ -91,6 +91,9 @@ impl Plan {
         }
         if self.replicas.is_some() && !store.replicas {
             return Err(Error::new(ErrorKind::Invalid, "min_replicas: this store has no replicas to wait for"));
+        }
+        if self.replicas == Some(Replicas::Majority) && !store.majority {
+            return Err(Error::new(ErrorKind::Invalid, MAJORITY_OF_WHAT));
         }
         let missing = match self.shape {
             Shape::Shared if !store.shared => Some("shared locks"),

@@ -449,5 +449,6 @@ pub(super) fn place(queue: &Queue, index: usize, now: Moment) -> Place {
         waiters_ahead: index.saturating_sub(holders),
         holder: queue.claims.front().map_or_else(|| "nobody".into(), |claim| claim.label.clone()),
         holder_expires_in: first_to_die.map_or(Duration::ZERO, |held| held.expires.since(now)),
+        holder_ttl: queue.holders().map(|held| held.ttl).max().unwrap_or_default(),
     }
 }

@@ -115,6 +115,8 @@ pub struct Place {
     pub holder: Arc<str>,
     /// The time until the first holder's claim dies unless renewed.
     pub holder_expires_in: Duration,
+    /// The longest ttl of those who hold: none of them trusts its lease for longer than that from its last renewal on.
+    pub holder_ttl: Duration,
 }
 
 /// What an operation answers to the one who asked.

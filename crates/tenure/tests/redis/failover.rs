@@ -340,6 +340,7 @@ async fn a_lease_that_no_replica_had_is_lost_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "night: a lease that outlives a failover, and as much again; `restart.rs` has it without one"]
 async fn a_waiter_is_not_granted_what_the_store_lost_before_its_holder_would_have_ended() {
     let sentinel = Sentinel::start();
     let (a, b) = (connect(sentinel.url()).await, connect(sentinel.url()).await);

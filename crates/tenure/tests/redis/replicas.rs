@@ -3,29 +3,35 @@
 use std::time::Duration;
 
 use tenure::{ErrorKind, Loss, Replicas, Tenure};
-use tenure_testkit::servers::{Redis, Sentinel, leftovers, wait_until};
+use tenure_testkit::servers::{Cluster, Redis, Sentinel, leftovers, wait_until};
 
 use crate::failover::{LONG, Tokens, connect, copied, end, granted, nothing_left, record, soon, until, until_waiting};
 
-/// A master with two replicas that nobody watches over.
-struct Replicated {
+/// A master with replicas, two as a rule, that nobody watches over.
+struct Replicated<const N: usize = 2> {
     master: Redis,
-    replicas: [Redis; 2],
+    replicas: [Redis; N],
 }
 
 impl Replicated {
     fn start() -> Self {
+        Self::with()
+    }
+}
+
+impl<const N: usize> Replicated<N> {
+    fn with() -> Self {
         let node = || Redis::builder().config("repl-diskless-sync-delay", "0");
         let master = node().start();
         let of = format!("127.0.0.1 {}", master.port());
-        let all = Self { replicas: [0, 1].map(|_| node().config("replicaof", &of).start()), master };
-        all.wait_until_online(2);
+        let all = Self { replicas: [(); N].map(|()| node().config("replicaof", &of).start()), master };
+        all.wait_until_online(N);
         // A replica that is online may take another second before it says how far it is.
         all.master.cli(&["set", "first", "1", "px", "1"]);
         wait_until("the replicas say how far they are", || {
             let info = all.master.cli(&["info", "replication"]);
             let offset = info.lines().find_map(|line| line.trim_end().strip_prefix("master_repl_offset:"));
-            offset.is_some_and(|offset| info.matches(&format!("offset={offset},")).count() == 2)
+            offset.is_some_and(|offset| info.matches(&format!("offset={offset},")).count() == N)
         });
         all
     }
@@ -43,8 +49,9 @@ impl Replicated {
         self.replicas.iter().for_each(Redis::resume);
     }
 
+    /// A client that is told how many replicas there are.
     async fn connect(&self) -> Tenure {
-        connect(self.master.url()).await
+        connect(format!("{}?replicas={N}", self.master.url())).await
     }
 
     /// What is left, but for the key that WAIT is asked with and the channels of clients that live.
@@ -252,14 +259,69 @@ async fn sentinels_know_of_replicas_that_a_client_never_saw() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_does_not_shrink_with_the_replicas_that_die_before_a_client_comes() {
+    let servers = Replicated::<3>::with();
+    servers.replicas[1..].iter().for_each(Redis::kill);
+    servers.wait_until_online(1);
+    let late = servers.connect().await;
+    let lock = late.lock("x").ttl(LONG).min_replicas(Replicas::Majority);
+    let refused = soon("an answer", lock.acquire()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Replicas, "{refused}");
+    assert!(refused.to_string().contains("1 of the 2"), "{refused}");
+    servers.replicas[1].restart();
+    servers.wait_until_online(2);
+    copied(&lock).await.release().await.unwrap();
+    drop(lock);
+    end([late], &[&servers.master]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_of_nobody_knows_how_many_is_refused_before_anything_is_claimed() {
+    let server = Redis::start();
+    let a = connect(server.url()).await;
+    let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let lock = a.lock("x").min_replicas(Replicas::Majority);
+    for refused in [soon("an answer", lock.acquire()).await.unwrap_err(), lock.try_acquire().await.unwrap_err()] {
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(refused.to_string().contains("?replicas=2"), "{refused}");
+    }
+    held.release().await.unwrap();
+    drop(lock);
+    end([a], &[&server]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_majority_of_no_replicas_is_refused() {
     let alone = Redis::start();
-    let a = connect(alone.url()).await;
-    let refused = soon("an answer", a.lock("x").min_replicas(Replicas::Majority).acquire()).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Replicas, "{refused}");
-    let refused = soon("an answer", a.lock("x").min_replicas(1).acquire()).await.unwrap_err();
-    assert!(refused.to_string().contains("0 of the 1"), "{refused}");
+    let a = connect(format!("{}?replicas=1", alone.url())).await;
+    for replicas in [Replicas::Majority, Replicas::AtLeast(1)] {
+        let refused = soon("an answer", a.lock("x").min_replicas(replicas).acquire()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Replicas, "{refused}");
+        assert!(refused.to_string().contains("0 of the 1"), "{refused}");
+    }
     end([a], &[&alone]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_counts_replicas_for_each_master() {
+    let cluster = Cluster::start();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let master = |name: &str| cluster.master_of(&record(name)).port();
+    let (here, there) = (names[0], *names.iter().find(|name| master(name) != master(names[0])).expect("two masters"));
+    cluster.replica_of(cluster.master_of(&record(here))).kill();
+    let online = |name: &str| {
+        let info = cluster.master_of(&record(name)).cli(&["info", "replication"]);
+        info.matches("state=online").count()
+    };
+    wait_until("one master has none left", || (online(here), online(there)) == (0, 1));
+    let a = connect(cluster.url()).await;
+    let majority = |name: &str| a.lock(name).ttl(LONG).min_replicas(Replicas::Majority);
+    let refused = soon("an answer", majority(here).acquire()).await.unwrap_err();
+    assert!(refused.to_string().contains("0 of the 1"), "{refused}");
+    copied(&majority(there)).await.release().await.unwrap();
+    let refused = soon("an answer", majority(here).acquire()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Replicas, "{refused}");
+    a.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

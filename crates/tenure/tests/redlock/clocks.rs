@@ -1,6 +1,11 @@
 //! One node's clock is wrong, or steps. That node may end a claim early or late, so leases may overlap for once;
 //! tokens grow all the same, and the fence keeps the resource whole.
 
+use std::sync::Arc;
+
+use tenure::Tenure;
+use tenure::backends::redlock::RedlockBackend;
+use tenure::clock::{Clock, Moment, SystemClock, Timer};
 use tenure_testkit::servers::{Fleet, Redis};
 
 use crate::support::{KEPT, Nodes, TTL, answered, take, until};
@@ -37,6 +42,47 @@ async fn a_clock_that_was_wrong_before_does_not_count() {
         // What a clock that was ahead has written ends when it has caught up.
         nodes.nodes()[0].shift_clock(120);
     }
+}
+
+/// A client's clock whose wall time is an hour behind.
+#[derive(Debug)]
+struct Slow(SystemClock);
+
+impl Clock for Slow {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.0.wall_micros() - 3_600_000_000
+    }
+
+    fn timer(&self) -> Box<dyn Timer> {
+        self.0.timer()
+    }
+}
+
+/// Tokens are what the nodes' clocks say, not the client's: one whose clock is behind proposes no old ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contender_whose_own_clock_is_slow_proposes_the_nodes_time() {
+    /// How late a clock may be read, and more, in microseconds.
+    const LATE: u64 = 5_000_000;
+    let nodes = Nodes(Fleet::start(5));
+    let first = nodes.client().await;
+    let floor = || nodes.nodes()[0].cli(&["hget", "tenure:redlock", "floor"]).parse::<u64>().unwrap();
+    let begun = floor();
+    // As if the fleet had begun earlier: a token that is merely above what the nodes have would show.
+    for node in nodes.nodes() {
+        node.cli(&["hset", "tenure:redlock", "floor", &(begun - 2 * LATE).to_string()]);
+    }
+    assert_eq!(floor(), begun - 2 * LATE);
+    let clock = Arc::new(Slow(SystemClock));
+    let backend = RedlockBackend::open(&nodes.patient_url(), clock.clone()).await.unwrap();
+    let slow = Tenure::over(Arc::new(backend), clock, "slow");
+    let held = take(&slow.lock("x").ttl(KEPT)).await;
+    assert!(held.token().unwrap().0 > begun - LATE, "{:?}, and the fleet began at {begun}", held.token());
+    held.release().await.unwrap();
+    drop(first);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ mod compare;
 mod coverage;
 mod history;
 mod lane;
+mod last;
 mod mutants;
 
 use std::sync::Arc;
@@ -59,7 +60,8 @@ fn run(script: &str, per_server: bool, histories: u64, seed: u64) -> Result<Cove
                 scope.spawn(move || Lane::open(url, script, form, seed, stop).run(url, share))
             })
             .collect();
-        lanes.into_iter().map(|lane| lane.join().unwrap()).collect()
+        let panicked = |_| Err(Mismatch { seed, log: "a lane panicked: see above".to_owned() });
+        lanes.into_iter().map(|lane| lane.join().unwrap_or_else(panicked)).collect()
     });
     let coverage = results.into_iter().try_fold(Coverage::default(), |sum, result| Ok(sum.plus(result?)))?;
     match without_expiry(&server) {

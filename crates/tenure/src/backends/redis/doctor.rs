@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use self::server::Server;
 use super::node::unavailable;
 use super::place::sentinel_command;
+use super::replicas::known_to_sentinels;
 use super::url::{Address, Settings, Topology};
 use super::wire;
 use crate::clock::Clock;
@@ -64,6 +65,11 @@ async fn look_at(settings: &Arc<Settings>, clock: &Arc<dyn Clock>, address: Addr
     let seen = server.look().await?;
     let mut checkup = Checkup::default();
     checks::examine(&seen, settings, &mut checkup);
+    let total = match &settings.topology {
+        Topology::Sentinel { service } => known_to_sentinels(settings, service).await.ok(),
+        _ => settings.replicas,
+    };
+    replicas::missing(&seen, settings, total, &mut checkup);
     replicas::examine(&seen, settings, clock, &mut checkup).await;
     if several {
         for (name, _) in &mut checkup.facts {

@@ -28,6 +28,7 @@ pub(super) mod lane;
 pub(super) mod node;
 pub(super) mod op;
 pub(super) mod place;
+mod replicas;
 mod route;
 pub(super) mod scan;
 pub(super) mod script;
@@ -50,7 +51,7 @@ use self::failure::{Reply, Values};
 use self::inbox::Ear;
 use self::lane::Work;
 use self::op::Op;
-use self::route::{Route, Shared, known_replicas};
+use self::route::{Route, Shared};
 use self::scan::Pages;
 use self::script::INSPECT;
 use self::url::{Layout, Settings, Topology};
@@ -59,14 +60,12 @@ use crate::backend::{
     Released, RenewRequest, Renewed, Replicas, Standing, Survival, carried,
 };
 use crate::clock::{Clock, Moment};
-use crate::error::{Certainty, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Grant, NameView, Shape};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 
-/// How often replicas are counted for a majority.
-const REPLICAS_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long one renewal of a batch may take at least before it counts as unanswered.
 const RENEWAL_MIN: Duration = Duration::from_millis(50);
 /// How many names are looked at in one breath.
@@ -86,10 +85,6 @@ struct Inner {
     channel: Arc<str>,
     seen: Arc<AtomicU64>,
     ear: Ear,
-    /// The most replicas ever seen: a majority is of all of them, those that are away included.
-    replicas: AtomicU64,
-    /// When they were last counted.
-    replicas_looked: AtomicU64,
     pages: Pages,
 }
 
@@ -123,18 +118,7 @@ impl RedisBackend {
             ear: ear.clone(),
         };
         let route = Route::open(shared).await.map_err(|error| error.in_store(settings.shown.clone()))?;
-        let inner = Inner {
-            route,
-            settings,
-            clock,
-            runtime,
-            channel,
-            seen,
-            ear,
-            replicas: AtomicU64::default(),
-            replicas_looked: AtomicU64::default(),
-            pages: Pages::default(),
-        };
+        let inner = Inner { route, settings, clock, runtime, channel, seen, ear, pages: Pages::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -184,7 +168,9 @@ fn note(seen: &AtomicU64, grant: &Grant) {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        let all = Capabilities { replicas: true, ..Capabilities::ALL };
+        // A lone server does not know how many replicas it should have.
+        let majority = self.inner.settings.topology != Topology::Single || self.inner.settings.replicas.is_some();
+        let all = Capabilities { replicas: true, majority, ..Capabilities::ALL };
         match self.layout() {
             Layout::Native => all,
             Layout::Plain | Layout::Redisson => Capabilities {
@@ -448,38 +434,10 @@ impl Inner {
         let member = self.route.member(&key)?;
         let needed = match replicas {
             Replicas::AtLeast(needed) => u64::from(needed),
-            Replicas::Majority => {
-                let known = self.known_replicas(&member.node).await?;
-                if known == 0 {
-                    let message = "a majority of replicas is asked for, and Redis has none";
-                    return Err(Error::new(ErrorKind::Replicas, message).with_certainty(Certainty::NotApplied));
-                }
-                // With the master, more than half of all.
-                known.div_ceil(2)
-            }
+            Replicas::Majority => member.replicas.majority(&member.node, &self.settings, &*self.clock).await?,
         };
         let acknowledged = member.sync.wait_for(needed, renewal).await?;
         Ok(Confirmed { acknowledged, needed })
-    }
-
-    /// How many replicas there are, those that are away included: as many as were ever seen.
-    async fn known_replicas(&self, node: &Arc<node::Node>) -> Result<u64> {
-        let (now, looked) = (self.clock.now(), self.replicas_looked.load(Ordering::Acquire));
-        if looked > 0 && now.since(Moment(looked)) < REPLICAS_LOOK_EVERY {
-            return Ok(self.replicas.load(Ordering::Acquire));
-        }
-        if self.replicas.load(Ordering::Acquire) == 0
-            && let Some(known) = known_replicas(&self.settings).await
-        {
-            self.replicas.fetch_max(known, Ordering::AcqRel);
-        }
-        let mut command = redis::cmd("INFO");
-        command.arg("replication");
-        let info = node.command(command).await?;
-        let connected = wire::text(&info).and_then(|info| info_field(info, "connected_slaves")?.parse().ok());
-        let known = self.replicas.fetch_max(connected.unwrap_or(0), Ordering::AcqRel);
-        self.replicas_looked.store(now.as_micros(), Ordering::Release);
-        Ok(known.max(connected.unwrap_or(0)))
     }
 }
 

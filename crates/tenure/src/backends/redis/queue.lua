@@ -180,7 +180,8 @@ end
 local function front_of(queue)
   if queue.front == '?' then
     queue.front = call('ZRANGE', queue.order, 0, 0)[1]
-    queue.front_label = label_of(get(queue, queue.front))
+    local first = get(queue, queue.front)
+    queue.front_label, queue.front_ttl = label_of(first), first.ttl
   end
   return queue.front
 end
@@ -198,10 +199,10 @@ local function remove(queue, claim)
     queue.waiters = queue.waiters - 1
   end
   if queue.holders + queue.waiters == 0 then
-    queue.mode, queue.front, queue.front_label = '-', '-', ''
+    queue.mode, queue.front, queue.front_label, queue.front_ttl = '-', '-', '', nil
   elseif claim.id == queue.front then
     -- Looked up when it is needed: mostly the next is granted at once.
-    queue.front = '?'
+    queue.front, queue.front_ttl = '?', nil
   end
 end
 
@@ -256,7 +257,9 @@ local function grant(queue, claim, token, block_end, at_once)
   claim.token, claim.block_end, claim.at = token, block_end, now_text
   queue.grants = queue.grants + 1
   queue.waiters = queue.waiters - 1
-  if queue.holders == 0 then queue.front, queue.front_label = claim.id, label_of(claim) end
+  if queue.holders == 0 then
+    queue.front, queue.front_label, queue.front_ttl = claim.id, label_of(claim), claim.ttl
+  end
   call('ZADD', queue.order, format('%.0f', FRONT + queue.grants), claim.id)
   put(queue, claim)
   if not at_once then index(queue, 'w', claim, false) end
@@ -334,7 +337,7 @@ local function move_behind(queue, claims, behind)
     claim.skipped = claim.skipped + 1
     call('ZADD', queue.order, format('%.17g', place + step * index), claim.id)
     put(queue, claim)
-    if claim.id == queue.front then queue.front = '?' end
+    if claim.id == queue.front then queue.front, queue.front_ttl = '?', nil end
   end
 end
 
@@ -393,19 +396,35 @@ local function sweep(queue)
   promote(queue)
 end
 
+-- How many holders are looked at one by one.
+local HOLDERS = 16
+
+-- The longest ttl of these holders.
+local function longest_ttl(queue, ids)
+  if #ids == 1 and queue.front_ttl then return queue.front_ttl end
+  -- Of very many, none has a longer one than any claim of this queue ever had.
+  if queue.holders > HOLDERS then return queue.kept end
+  local longest = 0
+  for _, text in ipairs(call('HMGET', queue.claims, unpack(ids))) do
+    longest = math.max(longest, tonumber(match(text, '^%d+ (%d+)')))
+  end
+  return longest
+end
+
 local function place(queue, ahead)
-  local front, dies = front_of(queue), nil
-  if queue.holders == 1 then
-    dies = tonumber(call('ZSCORE', queue.expiry, front))
-  elseif queue.holders > 1 then
+  local front, dies, ttl = front_of(queue), nil, 0
+  if queue.holders > 0 then
     -- With very many holders the first ones must do: this only says when to ask again.
-    for _, id in ipairs(call('ZRANGE', queue.order, 0, math.min(queue.holders, 16) - 1)) do
+    local ids = queue.holders == 1 and {front}
+      or call('ZRANGE', queue.order, 0, math.min(queue.holders, HOLDERS) - 1)
+    for _, id in ipairs(ids) do
       local expires = tonumber(call('ZSCORE', queue.expiry, id))
       if not dies or expires < dies then dies = expires end
     end
+    ttl = longest_ttl(queue, ids)
   end
   return ahead, math.max(ahead - queue.holders, 0), queue.holders + queue.waiters > 0 and queue.front_label or 'nobody',
-    dies and math.max(dies - now_ms, queue.patience or 0) or 0
+    dies and math.max(dies - now_ms, queue.patience or 0) or 0, ttl
 end
 
 local function standing(queue, claim, tag)
@@ -414,8 +433,7 @@ local function standing(queue, claim, tag)
     answer[1] = tag or 's'
     return answer
   end
-  local ahead, waiters, label, dies = place(queue, call('ZRANK', queue.order, claim.id))
-  return {tag and 'v' or 'w', claim.number, claim.ttl, ahead, waiters, label, dies}
+  return {tag and 'v' or 'w', claim.number, claim.ttl, place(queue, call('ZRANK', queue.order, claim.id))}
 end
 
 local function missing(queue, id)
@@ -578,7 +596,7 @@ local function convert(key, record)
   queue.blocks = sub(record, 1, 1) == 'B'
   queue.mode = held.kind == 'p' and '/' .. held.of or 'x'
   queue.grants = 1
-  queue.front, queue.front_label = held.id, label_of(held)
+  queue.front, queue.front_label, queue.front_ttl = held.id, label_of(held), held.ttl
   count_holder(queue, held, 1)
   put(queue, held)
   call('ZADD', queue.order, format('%.0f', FRONT + 1), held.id)
@@ -679,7 +697,7 @@ function slow.claim(key, id, ttl, block, wait, client, reenter, presumed)
     if wait == 'n' and reenter == '' then
       local held, asked = single(record), request_of(id, ttl, client)
       if held.kind == 'x' and asked.kind ~= 'p' and held.owner ~= asked.owner then
-        return {'y', 1, 0, label_of(held), math.max(call('PTTL', key), 0)}
+        return {'y', 1, 0, label_of(held), math.max(call('PTTL', key), 0), held.ttl}
       end
     end
   end

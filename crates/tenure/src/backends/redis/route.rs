@@ -17,7 +17,8 @@ use super::inbox::{Ear, Inbox};
 use super::lane::Work;
 use super::node::{Dialect, Node, unavailable};
 use super::op::Op;
-use super::place::{Place, client, sentinel_command};
+use super::place::{Place, client};
+use super::replicas::Total;
 use super::sync::Sync;
 use super::url::{Address, Settings, Topology};
 use super::wire;
@@ -53,6 +54,7 @@ pub(super) struct Shared {
 pub(super) struct Member {
     pub(super) node: Arc<Node>,
     pub(super) sync: Sync,
+    pub(super) replicas: Total,
     inbox: Option<Inbox>,
 }
 
@@ -158,7 +160,7 @@ impl Member {
         let node = node_at(shared, place);
         let inbox = Inbox::open(&node, shared.channel.clone(), shared.ear.clone());
         let ((), inbox) = futures_util::future::try_join(node.connect(), inbox).await?;
-        Ok(Arc::new(Self { sync: Sync::new(&node), node, inbox: Some(inbox) }))
+        Ok(Arc::new(Self { sync: Sync::new(&node), replicas: Total::default(), node, inbox: Some(inbox) }))
     }
 
     /// Leaves the server for the one that is in its place now.
@@ -219,20 +221,6 @@ async fn watch(settings: Arc<Settings>, sentinel: Address, service: String, memb
         // Nothing rings this: it only lets time pass.
         let _ = timeout(SENTINEL_PAUSE, Notify::new().notified()).await;
     }
-}
-
-/// How many replicas the sentinels know of, those that are down included.
-pub(super) async fn known_replicas(settings: &Settings) -> Option<u64> {
-    let Topology::Sentinel { service } = &settings.topology else { return None };
-    let mut most = None;
-    for sentinel in &settings.addresses {
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("MASTER").arg(service);
-        let Ok(Value::Array(fields)) = sentinel_command(settings, sentinel, &command).await else { continue };
-        let known = fields.chunks_exact(2).find(|pair| wire::text(&pair[0]) == Some("num-slaves"));
-        most = most.max(known.and_then(|pair| wire::number(&pair[1])));
-    }
-    most
 }
 
 /// The masters of a cluster and their slots.
@@ -390,7 +378,7 @@ impl Cluster {
             let member = map.members.remove(address).unwrap_or_else(|| {
                 let node = node_at(&self.shared, Place::at(&self.shared.settings, address.clone()));
                 let inbox = Inbox::keep(&node, self.shared.channel.clone(), self.shared.ear.clone(), None);
-                Arc::new(Member { sync: Sync::new(&node), node, inbox: Some(inbox) })
+                Arc::new(Member { sync: Sync::new(&node), replicas: Total::default(), node, inbox: Some(inbox) })
             });
             members.insert(address.clone(), member);
         }

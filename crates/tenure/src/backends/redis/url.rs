@@ -81,6 +81,8 @@ pub(in crate::backends) struct Settings {
     pub(in crate::backends) layout: Layout,
     /// How long one node of a fleet may take; none for what suits the ttl.
     pub(in crate::backends) node_timeout: Option<Duration>,
+    /// How many replicas a lone server should have: what a majority is counted of.
+    pub(in crate::backends) replicas: Option<u64>,
     /// Certificates, if the servers speak TLS.
     pub(in crate::backends) tls: Option<TlsCertificates>,
 }
@@ -155,6 +157,7 @@ impl Settings {
             db,
             layout: Layout::Native,
             node_timeout: None,
+            replicas: None,
             tls: None,
             shown: shown.clone(),
         };
@@ -199,6 +202,14 @@ impl Settings {
                             invalid(format!("has node_timeout={value}: it is 1ms to 1s, such as 20ms"))
                         })?);
                 }
+                "replicas" if self.topology == Topology::Single => {
+                    let count = value.parse().ok().filter(|count| (1..=REPLICAS_MAX).contains(count));
+                    self.replicas = Some(count.ok_or_else(|| {
+                        invalid(format!(
+                            "has replicas={value}: it is how many replicas the server has when all are well"
+                        ))
+                    })?);
+                }
                 "ca" => ca = Some(value),
                 "cert" => cert = Some(value),
                 "key" => key = Some(value),
@@ -210,7 +221,8 @@ impl Settings {
                         match self.topology {
                             Topology::Sentinel { .. } => ", sentinel_user, sentinel_password",
                             Topology::Fleet => ", node_timeout",
-                            _ => "",
+                            Topology::Single => ", replicas",
+                            Topology::Cluster => "",
                         }
                     )));
                 }
@@ -239,6 +251,9 @@ impl Settings {
         Ok(())
     }
 }
+
+/// The most replicas a URL may name: a typo is more likely than more.
+const REPLICAS_MAX: u64 = 1000;
 
 /// How many nodes a fleet may have.
 const NODES_MIN: usize = 3;
@@ -314,6 +329,8 @@ mod tests {
         assert_eq!(shown, ["a:26379", "b:1", "[::1]:2"]);
         assert_eq!((settings.login.user, settings.db, settings.layout), (None, 2, Layout::Plain));
 
+        assert_eq!(Settings::parse("redis://a?replicas=3").unwrap().replicas, Some(3));
+
         let settings = Settings::parse("redlock://a,b:1,c/1?node_timeout=20ms&layout=plain").unwrap();
         assert_eq!((settings.topology, settings.addresses.len(), settings.db), (Topology::Fleet, 3, 1));
         assert_eq!(settings.node_timeout, Some(Duration::from_millis(20)));
@@ -349,6 +366,10 @@ mod tests {
             "redlock://u:hidden@a,b,c?node_timeout=2s",
             "redlock://u:hidden@a,b,c?node_timeout=0ms",
             "redis://u:hidden@a?node_timeout=20ms",
+            "redis://u:hidden@a?replicas=0",
+            "redis://u:hidden@a?replicas=many",
+            "redis+sentinel://u:hidden@a/s?replicas=2",
+            "redis+cluster://u:hidden@a?replicas=2",
             "redis://u:hidden@a/0/1",
             "redis://:hidden",
             "redis://u:hidden?x@a",

@@ -68,12 +68,14 @@ fn grant(items: &[Value]) -> Option<Grant> {
 }
 
 pub(in crate::backends) fn place(items: &[Value]) -> Option<Place> {
-    let [ahead, waiters_ahead, holder, expires] = items else { return None };
+    // The ttl only where claims wait in a queue.
+    let [ahead, waiters_ahead, holder, expires, ttl @ ..] = items else { return None };
     Some(Place {
         ahead: usize::try_from(number(ahead)?).ok()?,
         waiters_ahead: usize::try_from(number(waiters_ahead)?).ok()?,
         holder: text(holder)?.into(),
         holder_expires_in: ms(expires)?,
+        holder_ttl: ttl.first().map_or(Some(Duration::ZERO), ms)?,
     })
 }
 

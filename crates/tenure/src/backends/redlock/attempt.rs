@@ -11,6 +11,7 @@ use super::wire::{self, Ending, InLine, Mine, Proposal};
 use super::{Inner, lock};
 use crate::backend::{Answer, ClaimRequest, Claimed, Standing};
 use crate::backends::redis::url::Layout;
+use crate::clock::Moment;
 use crate::error::{Certainty, Result};
 use crate::name::Name;
 use crate::token::Token;
@@ -61,7 +62,7 @@ impl Attempt {
         let mine = known.unwrap_or_else(|| {
             let token = inner.next_token(before.map_or(Token(0), |before| before.highest));
             let client = format!("{} {} {}", inner.channel, request.owner, request.label).into();
-            Mine { token, highest: token, attempt, client, touched: 0, waits: before.is_some() }
+            Mine { token, highest: token, attempt, client, touched: 0, waits: before.is_some(), until: Moment(0) }
         });
         let mut this = Self { inner, name, request, mine, waits, round: None, granted, owed: false };
         this.propose(anew);
@@ -129,7 +130,15 @@ impl Attempt {
         }
         standing.number = self.mine.number();
         lock(&self.inner.refused).remove(&self.request.id);
-        lock(&self.inner.claims).insert(self.request.id, self.mine.clone());
+        let now = self.inner.fleet.clock.now();
+        self.mine.until = self.mine.until.max(now + standing.ttl);
+        let mut claims = lock(&self.inner.claims);
+        // Nearly all are taken out when they end; this is for those that were broken, or left to their ttl.
+        if claims.len() == claims.capacity() {
+            claims.retain(|_, mine| mine.until > now);
+        }
+        claims.insert(self.request.id, self.mine.clone());
+        drop(claims);
         standing
     }
 

@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(test)]
@@ -64,10 +65,12 @@ pub(super) struct Node<N: Ord> {
     pub(super) held: BTreeMap<N, Held>,
     /// The longest ttl it was ever asked for.
     pub(super) ttl_max: Duration,
+    /// As in [`Hello`].
+    pub(super) founders: Arc<[u64]>,
 }
 
 /// What a node says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Hello {
     /// Names the time since it was found without data; none if it takes part.
     pub(super) blank: Option<u64>,
@@ -75,6 +78,8 @@ pub(super) struct Hello {
     pub(super) highest: Token,
     /// The longest ttl it was ever asked for.
     pub(super) ttl_max: Duration,
+    /// What the nodes of its fleet called their blank times when it began; none if it takes no part.
+    pub(super) founders: Arc<[u64]>,
 }
 
 /// A claim in a node.
@@ -179,13 +184,14 @@ impl<N: Ord + Clone> Node<N> {
         if !self.member {
             self.blank.get_or_insert(nonce);
         }
-        Hello { blank: self.blank, highest: self.highest(), ttl_max: self.ttl_max }
+        Hello { blank: self.blank, highest: self.highest(), ttl_max: self.ttl_max, founders: self.founders.clone() }
     }
 
     /// Takes part from now on, unless it lost its data once more since it was found blank.
-    pub(super) fn admit(&mut self, blank: u64, floor: Token) {
+    pub(super) fn admit(&mut self, blank: u64, floor: Token, founders: Arc<[u64]>) {
         if !self.member && self.blank == Some(blank) {
             self.member = true;
+            self.founders = founders;
             self.blank = None;
             (self.floor, self.top, self.old_top) = (floor, Token(0), Token(0));
             self.last.clear();
@@ -355,10 +361,10 @@ impl Tally {
 /// What is to be done about nodes that take no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Nobody has ever taken part, or everybody lost everything: all begin, with the nodes' time as the floor, if
-    /// they still say the same when they are asked once more. Otherwise one may have served, and lost its data again,
-    /// between two questions.
-    NewFleet,
+    /// Nobody has ever been asked for anything, or everybody lost everything: these begin, with the nodes' time as the
+    /// floor, or what is highest if that is more, if all nodes still say the same when they are asked once more.
+    /// Otherwise one may have served, and lost its data again, between two questions.
+    NewFleet(Vec<usize>, Token),
     /// These begin, with this floor.
     Admit(Vec<usize>, Token),
     /// Some have to be looked at again when they have been blank for this long.
@@ -375,15 +381,24 @@ pub(super) const ROUND_MAX: Duration = Duration::from_secs(2);
 /// how long each has been known blank, under the name it now gives. Both passes over all nodes must have said the same
 /// before a fleet counts as new: otherwise a node may have served, and lost its data again, between two questions.
 pub(super) fn admission(hellos: &[Option<Hello>], seen: &[Duration]) -> Admission {
-    let blank = |hello: &Option<Hello>| hello.is_some_and(|hello| hello.blank.is_some());
-    let blanks: Vec<usize> = (0..hellos.len()).filter(|index| blank(&hellos[*index])).collect();
+    let blank = |index: &usize| hellos[*index].as_ref().and_then(|hello| hello.blank);
+    let blanks: Vec<usize> = (0..hellos.len()).filter(|index| blank(index).is_some()).collect();
     if blanks.is_empty() {
         return Admission::Nothing;
     }
-    if blanks.len() == hellos.len() {
-        return Admission::NewFleet;
-    }
     let members: Vec<&Hello> = hellos.iter().flatten().filter(|hello| hello.blank.is_none()).collect();
+    let floor = members.iter().map(|hello| hello.highest).max().unwrap_or_default();
+    if hellos.iter().all(Option::is_some) && members.iter().all(|hello| hello.ttl_max.is_zero()) {
+        // Whoever began the fleet may have died half way. A node that has the name it had then was never let in.
+        let founder = |index: &usize| {
+            let named = |member: &&Hello| blank(index).is_some_and(|name| member.founders.contains(&name));
+            members.is_empty() || members.iter().any(named)
+        };
+        let founders: Vec<usize> = blanks.iter().copied().filter(founder).collect();
+        if !founders.is_empty() {
+            return Admission::NewFleet(founders, floor);
+        }
+    }
     // So many that every majority a blank node was part of has one of them.
     if members.len() < hellos.len() - quorum(hellos.len()) + 1 {
         return Admission::Nothing;
@@ -396,7 +411,6 @@ pub(super) fn admission(hellos: &[Option<Hello>], seen: &[Duration]) -> Admissio
     if ripe.is_empty() {
         return Admission::Wait(wait);
     }
-    let floor = members.iter().map(|hello| hello.highest).max().unwrap_or_default();
     Admission::Admit(ripe, floor)
 }
 

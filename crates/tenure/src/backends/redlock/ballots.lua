@@ -6,7 +6,8 @@
 --
 -- The hashes of last tokens: "TOKEN ID" by record; without the id once that claim has ended.
 -- The node's own hash: node, fleet, size (if it takes part) or blank (names the time since it does not); floor;
--- young (which of the two hashes is written), since (when it began), top_a and top_b (what is highest in each); ttl.
+-- young (which of the two hashes is written), since (when it began), top_a and top_b (what is highest in each); ttl;
+-- founders (what all nodes of the fleet called their blank times when it began).
 -- A record is a string that expires with its claim:
 --   -ID TOKEN TTL NUMBER INBOX OWNER LABEL   ("w" for "-": somebody waits)
 --   rID UNTIL                                free, and until then (in us) kept for this waiter, who was told
@@ -300,24 +301,24 @@ while arg <= #ARGV do
     -- hello: what to call the time since it is blank, should it have no name
     if not member then call('HSETNX', own, 'blank', id) end
     local top = top_a > top_b and top_a or top_b
-    local more = call('HMGET', own, 'fleet', 'size', 'blank')
+    local more = call('HMGET', own, 'fleet', 'size', 'blank', 'founders')
     answer = {member or '', more[1] or '', more[2] or '0', not member and more[3] or '',
-      format('%.0f', top > floor and top or floor), ttl_max}
+      format('%.0f', top > floor and top or floor), ttl_max, more[4] or ''}
     arg = arg + 2
   else
-    -- admission: the name of the blank time, the floor or nothing, fleet, node, size
+    -- admission: the name of the blank time, the floor or nothing, fleet, node, size, founders
     if not member and call('HGET', own, 'blank') == id then
       local from = ARGV[arg + 2]
       if from == '' then from = now_text end
       member, floor, young = ARGV[arg + 4], tonumber(from), 'a'
       call('HSET', own, 'node', member, 'fleet', ARGV[arg + 3], 'size', ARGV[arg + 5], 'floor', from,
-        'young', young, 'since', now_text, 'top_a', 0, 'top_b', 0)
+        'young', young, 'since', now_text, 'top_a', 0, 'top_b', 0, 'founders', ARGV[arg + 6])
       call('HDEL', own, 'blank')
       call('DEL', KEYS[2], KEYS[3])
       young_key, old_key = KEYS[2], KEYS[3]
     end
     answer = member and 1 or 0
-    arg = arg + 6
+    arg = arg + 7
   end
   count = count + 1
   answers[count] = answer

@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod beginning;
+mod map;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,22 +126,7 @@ impl Check {
     async fn claim(&mut self) -> Result<(), String> {
         let (name, id, ttl, anew) = (self.name(), self.id(), self.ttl(), self.random.random());
         let token = self.token(&name);
-        let request = ClaimRequest {
-            id,
-            owner: Owner::new("somebody").unwrap(),
-            label: "a label with spaces".into(),
-            shape: Shape::Exclusive,
-            ttl,
-            queue: false,
-            block: 1,
-            strict: false,
-            inbox: "".into(),
-            within: Vec::new(),
-            reenter: None,
-            solo: false,
-            attempt: 0,
-            presumed: Duration::ZERO,
-        };
+        let request = request(id, ttl);
         let mine = Mine {
             token,
             highest: token,
@@ -146,6 +134,7 @@ impl Check {
             client: "inbox somebody a label with spaces".into(),
             touched: 0,
             waits: false,
+            until: Moment(0),
         };
         let proposal = Proposal { name: &name, request: &request, mine: &mine, anew, listed: false, waits: None };
         let value = self.ask(wire::claim(Layout::Native, &proposal)).await;
@@ -164,6 +153,7 @@ impl Check {
             client: "inbox somebody a label".into(),
             touched: 0,
             waits: false,
+            until: Moment(0),
         });
         let restore = self.random.random();
         let value = self.ask(wire::renew(&[(RenewRequest { name: name.clone(), id, ttl }, mine)], restore)).await;
@@ -233,8 +223,9 @@ impl Check {
             2 => (blank ^ 1, None),
             _ => return Ok(()),
         };
-        self.ask(wire::admit(named, floor, 7, 5)).await;
-        self.rule.admit(named, floor.unwrap_or(Token(self.now.0)));
+        let founders = [blank, self.random.random()];
+        self.ask(wire::admit(named, floor, 7, 5, &founders)).await;
+        self.rule.admit(named, floor.unwrap_or(Token(self.now.0)), founders.into());
         self.log.push(format!("admit {named} {floor:?}"));
         self.meet(if self.rule.member { "admitted" } else { "not admitted" });
         Ok(())
@@ -280,6 +271,26 @@ impl Check {
             }
         }
         Ok(())
+    }
+}
+
+/// An exclusive claim of somebody who does not wait.
+fn request(id: ClaimId, ttl: Duration) -> ClaimRequest {
+    ClaimRequest {
+        id,
+        owner: Owner::new("somebody").unwrap(),
+        label: "a label with spaces".into(),
+        shape: Shape::Exclusive,
+        ttl,
+        queue: false,
+        block: 1,
+        strict: false,
+        inbox: "".into(),
+        within: Vec::new(),
+        reenter: None,
+        solo: false,
+        attempt: 0,
+        presumed: Duration::ZERO,
     }
 }
 

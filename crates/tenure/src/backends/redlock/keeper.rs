@@ -40,7 +40,7 @@ impl Fleet {
         let mut hellos = Vec::new();
         for (index, greeting) in greetings.iter().enumerate() {
             match greeting {
-                Ok(greeting) => hellos.push(self.welcome(index, greeting, fleet).then_some(greeting.hello)),
+                Ok(greeting) => hellos.push(self.welcome(index, greeting, fleet).then(|| greeting.hello.clone())),
                 Err(error) => {
                     let mut state = lock(&self.members[index].state);
                     // One that takes part and was not waited for may be all right.
@@ -94,7 +94,8 @@ impl Fleet {
                 None => votes.push((greeting.fleet, 1)),
             }
         }
-        let (common, count) = votes.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default();
+        // Of several with as many nodes, all clients choose the same.
+        let (common, count) = votes.into_iter().max_by_key(|(fleet, count)| (*count, *fleet)).unwrap_or_default();
         let known = self.fleet.load(Ordering::Acquire);
         // All nodes may have lost everything and be a new fleet; a few strangers are none.
         if known != 0 && count < self.quorum() {
@@ -136,7 +137,7 @@ impl Fleet {
         {
             *lock(&member.identity) = id.to_owned();
         }
-        let hello = Hello { blank: None, highest: Token(0), ttl_max: Duration::ZERO };
+        let hello = Hello { blank: None, highest: Token(0), ttl_max: Duration::ZERO, founders: Arc::default() };
         Ok(Greeting { hello, node: String::new(), fleet: 0, size: self.members.len() })
     }
 
@@ -186,33 +187,47 @@ impl Fleet {
     async fn admit(self: &Arc<Self>, hellos: &[Option<Hello>], fleet: u64, asked: Moment) {
         let seen = |member: &Member| lock(&member.blank).map_or(Duration::ZERO, |(_, since)| asked.since(since));
         let seen: Vec<Duration> = self.members.iter().map(seen).collect();
-        match admission(hellos, &seen) {
-            Admission::Nothing | Admission::Wait(_) => {}
-            Admission::Admit(ripe, floor) => {
-                join_all(ripe.iter().map(|index| self.let_in(*index, hellos, Some(floor), fleet))).await;
-            }
-            Admission::NewFleet => {
-                // Once more: all of them must have been blank at one and the same time.
+        let (admitted, floor, fleet, founders) = match admission(hellos, &seen) {
+            Admission::Nothing | Admission::Wait(_) => return,
+            Admission::Admit(ripe, floor) => (ripe, floor, fleet, founders(hellos)),
+            Admission::NewFleet(begin, floor) => {
+                // Once more: all of them must have been as they are at one and the same time.
                 let again = self.greetings().await;
                 let same = again.iter().zip(hellos).all(|(again, before)| {
-                    again.as_ref().is_ok_and(|again| Some(again.hello.blank) == before.map(|before| before.blank))
+                    let unused = |hello: &Hello| hello.blank.is_some() || hello.ttl_max.is_zero();
+                    again.as_ref().is_ok_and(|again| {
+                        unused(&again.hello) && before.as_ref().is_some_and(|before| before.blank == again.hello.blank)
+                    })
                 });
-                if same {
+                if !same {
+                    return;
+                }
+                // A node whose clock is ahead would be of no use until the others' have caught up.
+                let floor = floor.max(Token(self.time()));
+                if begin.len() < hellos.len() {
+                    (begin, floor, fleet, founders(hellos))
+                } else {
+                    let names: Arc<[u64]> = hellos.iter().flatten().filter_map(|hello| hello.blank).collect();
                     // What all call it that make it at the same time.
-                    let name = |hello: &Option<Hello>| hello.and_then(|hello| hello.blank).unwrap_or_default();
-                    let fleet = hellos.iter().map(name).fold(0_u64, |sum, name| sum ^ name).max(1);
-                    // A node whose clock is ahead would be of no use until the others' have caught up.
-                    let floor = Some(Token(self.time()));
-                    join_all((0..self.members.len()).map(|index| self.let_in(index, hellos, floor, fleet))).await;
+                    (begin, floor, names.iter().fold(0_u64, |sum, name| sum ^ name).max(1), names)
                 }
             }
-        }
+        };
+        join_all(admitted.iter().map(|index| self.let_in(*index, hellos, floor, fleet, &founders))).await;
     }
 
-    async fn let_in(self: &Arc<Self>, index: usize, hellos: &[Option<Hello>], floor: Option<Token>, fleet: u64) {
-        let Some(blank) = hellos.get(index).copied().flatten().and_then(|hello| hello.blank) else { return };
+    async fn let_in(
+        self: &Arc<Self>,
+        index: usize,
+        hellos: &[Option<Hello>],
+        floor: Token,
+        fleet: u64,
+        founders: &[u64],
+    ) {
+        let Some(blank) = hellos.get(index).and_then(|hello| hello.as_ref()?.blank) else { return };
         let member = &self.members[index];
-        let call = member.node.call_and_keep(wire::admit(blank, floor, fleet, self.members.len()), false);
+        let call =
+            member.node.call_and_keep(wire::admit(blank, Some(floor), fleet, self.members.len(), founders), false);
         if let Ok(Ok(_)) = timeout(HELLO_MAX, call).await
             && let Ok(Ok(greeting)) = timeout(HELLO_MAX, self.greet(index)).await
         {
@@ -221,6 +236,12 @@ impl Fleet {
             self.welcome(index, &greeting, fleet);
         }
     }
+}
+
+/// What the nodes that take part say of how their fleet began; nothing if an older client let them in.
+fn founders(hellos: &[Option<Hello>]) -> Arc<[u64]> {
+    let known = hellos.iter().flatten().map(|hello| &hello.founders).find(|founders| !founders.is_empty());
+    known.cloned().unwrap_or_default()
 }
 
 fn silent() -> Error {

@@ -198,6 +198,7 @@ impl Backend for RedlockBackend {
                 let mine = claims.get_mut(&claim.id)?;
                 // It may reach nodes that missed the claim.
                 mine.touched |= reach;
+                mine.until = mine.until.max(counted_from + claim.ttl);
                 Some(mine.clone())
             };
             batch.iter().map(mine).collect()

@@ -70,6 +70,8 @@ enum Mutation {
     OnePass,
     /// The blank time counts until the decision, not until the last questions were sent.
     BlankUntilDecided,
+    /// Every node without data is taken for one that was never let in.
+    AnyFounder,
     /// A verdict counts however long the round was.
     LongRounds,
     /// Votes for different tokens are counted together.
@@ -202,6 +204,9 @@ impl Model for Config {
             }),
             Property::sometimes("given up", |_, world: &World| {
                 world.claims.iter().any(|claim| claim.phase == Phase::Over && !claim.reported)
+            }),
+            Property::sometimes("granted in a fleet that two began", |_, world: &World| {
+                world.finishing && world.claims.iter().any(|claim| claim.reported)
             }),
             Property::sometimes("granted after a loss", |config: &Config, world: &World| {
                 let whole = world.seats.iter().all(|seat| seat.node.member);

@@ -230,6 +230,7 @@ impl Outcome {
             waiters_ahead: 0,
             holder: "somebody who tries at the same time".into(),
             holder_expires_in: Duration::ZERO,
+            holder_ttl: Duration::ZERO,
         })
     }
 

@@ -66,6 +66,8 @@ pub(super) struct Mine {
     pub(super) touched: u32,
     /// Whether nodes may think that it waits.
     pub(super) waits: bool,
+    /// From then on no node has it, unless somebody else renews it.
+    pub(super) until: Moment,
 }
 
 impl Mine {
@@ -205,14 +207,16 @@ pub(super) fn hello(nonce: u64) -> Work {
 }
 
 /// Lets a node take part: with this floor, or its own time.
-pub(super) fn admit(blank: u64, floor: Option<Token>, fleet: u64, size: usize) -> Work {
+pub(super) fn admit(blank: u64, floor: Option<Token>, fleet: u64, size: usize, founders: &[u64]) -> Work {
+    let founders: Vec<String> = founders.iter().map(ToString::to_string).collect();
     let op = Op::on(BALLOT_KEYS[0].to_owned())
         .with('a')
         .with(blank)
         .with(or_nothing(floor.map(|floor| floor.0)))
         .with(fleet)
         .with(rand::random::<u64>())
-        .with(size);
+        .with(size)
+        .with(founders.join(" "));
     Work::Ops(smallvec![op])
 }
 
@@ -288,11 +292,12 @@ pub(super) struct Greeting {
 pub(super) fn greeting(value: &Value) -> Result<Greeting> {
     let parse = || {
         let Value::Array(items) = value else { return None };
-        let [node, fleet, size, blank, highest, ttl] = items.as_slice() else { return None };
+        let [node, fleet, size, blank, highest, ttl, founders] = items.as_slice() else { return None };
         let hello = Hello {
             blank: number(blank),
             highest: Token(number(highest)?),
             ttl_max: Duration::from_millis(number(ttl)?),
+            founders: founders_of(text(founders)?),
         };
         Some(Greeting {
             hello,
@@ -305,6 +310,11 @@ pub(super) fn greeting(value: &Value) -> Result<Greeting> {
         return Err(failed(items));
     }
     parse().ok_or_else(|| odd(value))
+}
+
+/// The names of blank times that a node has written down.
+pub(super) fn founders_of(text: &str) -> Arc<[u64]> {
+    text.split(' ').filter_map(|name| name.parse().ok()).collect()
 }
 
 /// What one node has of a name.

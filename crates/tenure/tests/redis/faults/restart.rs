@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenure::backend::Backend as _;
 use tenure::{Certainty, ErrorKind, Guard, Loss, Tenure};
+use tenure_testkit::servers::Proxy;
 
 use crate::support::{
     LONG, Server, builder, granted, patiently, refusal, renewed, renewed_since, until, waiters, waiting,
@@ -65,6 +66,31 @@ async fn waiters_of_a_restarted_server_wait_until_the_forgotten_lease_is_over() 
 async fn waiters_of_a_flushed_server_wait_until_the_forgotten_lease_is_over() {
     let server = Server::start();
     forgets(&server, || assert_eq!(server.cli(&["flushall"]), "OK")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_waits_for_a_forgotten_lease_that_was_renewed_since_it_looked() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.address()).await;
+    let (a, b) = (Tenure::connect(format!("redis://{}", proxy.address())).await.unwrap(), server.client().await);
+    let held = a.lock("x").ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    // Looks again when it sees the holder's lease end, or after five seconds.
+    let waits = waiting(&b.lock("x").ttl(LONG));
+    waiters(&b, "x", 1).await;
+    renewed(&held).await;
+    renewed(&held).await;
+    // The holder does not hear that its claim is gone.
+    proxy.freeze();
+    assert_eq!(server.cli(&["flushall"]), "OK");
+    let trusted_until = held.deadline();
+    let next = granted(waits).await;
+    let now = b.clock().now();
+    assert!(now >= trusted_until, "two leases at once for {:?}", trusted_until.since(now));
+    assert!(next.token() > held.token());
+    next.release().await.unwrap();
+    // Nothing of it is there to be released.
+    proxy.thaw();
+    drop(held);
 }
 
 #[tokio::test(flavor = "multi_thread")]

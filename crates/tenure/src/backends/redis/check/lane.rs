@@ -74,6 +74,8 @@ fn wall() -> u64 {
 impl Lane {
     pub(super) fn open(url: &str, script: &str, form: Form, seed: u64, stop: Arc<AtomicBool>) -> Self {
         let mut main = redis::Client::open(url).unwrap().get_connection().unwrap();
+        // A script that never ends is a difference too.
+        main.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         let digest = redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut main).unwrap();
         let _: Value = INSPECT.call(true).arg(1).arg("nobody's").query(&mut main).unwrap();
         Self {
@@ -97,14 +99,12 @@ impl Lane {
     /// Runs this many histories to their end.
     pub(super) fn run(mut self, url: &str, histories: u64) -> Result<Coverage, Mismatch> {
         let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        connection.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         let mut inbox = connection.as_pubsub();
         for channel in ["heard0", "heard1", "sync"] {
             inbox.subscribe(format!("{}{channel}", self.channels)).unwrap();
         }
         inbox.psubscribe(format!("{}deaf*", self.channels)).unwrap();
-        // A script that never ends is a difference too.
-        inbox.set_read_timeout(Some(ANSWER_MAX)).unwrap();
-        self.main.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         let mut begun = histories.min(UNDER_WAY as u64);
         let mut under_way: VecDeque<History> = (0..begun).map(|_| self.begin()).collect();
         while !under_way.is_empty() && !self.stop.load(Ordering::Relaxed) {

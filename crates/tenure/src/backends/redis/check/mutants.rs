@@ -9,11 +9,16 @@ const HISTORIES: u64 = 1_200;
 const MUTANTS: &[(&str, &str, &str)] = &[
     (
         "a skipped claim goes to the tail",
-        "      score = (place + tonumber(after[2])) / 2",
-        "      queue.seq = queue.seq + 1\n      return call('ZADD', queue.order, queue.seq, claim.id), put(queue, claim)",
+        "    step = (after - place) / (#claims + 1)\n",
+        "    place, step, queue.seq = queue.seq, 1, queue.seq + #claims\n",
     ),
     ("a skip is not counted", "claim.skipped = claim.skipped + 1", "claim.skipped = claim.skipped + 0.0 * 1"),
-    ("a strict claim is passed over", "if not head.strict and head.skipped < 3", "if head.skipped < 3"),
+    (
+        "a strict claim is passed over",
+        "  claim.strict = string.find(flags, 's', 1, true) ~= nil\n",
+        "  claim.strict = false\n",
+    ),
+    ("it never ends", "if not head.strict and head.skipped < 3", "if head.skipped < 3"),
     ("a token is not raised above the last", "  local token = name_last\n", "  local token = 0\n"),
     ("a block takes one token", "  queue.last = block_end\n", "  queue.last = token\n"),
     (
@@ -30,7 +35,7 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ("another attempt keeps the number", "      known.number = beyond(queue.last)\n", "\n"),
     (
         "a mark outlives the claim after it",
-        "  if queue.marks > 0 and call('HDEL', queue.claims, 'm' .. id) == 1 then\n",
+        "  if queue.marks > 0 and call('HDEL', queue.claims, 'm' .. claim.id) == 1 then\n",
         "  if false then\n",
     ),
     ("waiters of an owner that holds are not let in", "      re_enter_waiters(queue, head)\n", "\n"),
@@ -57,6 +62,12 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ),
     ("a break ends everybody", "    if owner == '' or held.owner == owner then\n", "    if true then\n"),
     ("a break lets nobody in", "  if answer > 0 then promote(queue) end\n", "\n"),
+    ("a waiter is not told its holder's ttl", "    ttl = longest_ttl(queue, ids)\n", "\n"),
+    (
+        "of several holders the first one's ttl is told",
+        "    longest = math.max(longest, ",
+        "    longest = math.max(0, ",
+    ),
     ("no holder is presumed", "  if presumed > 0 and queue.holders + queue.waiters == 0 then\n", "  if false then\n"),
     ("an upgrade waits", "  return {'f', 'Upgrade'}\n", "\n"),
     ("permits are not counted", "return queue.units + claim.units <= claim.of", "return claim.units <= claim.of"),
@@ -81,15 +92,19 @@ const MUTANTS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-#[ignore = "minutes; for whoever changes the check"]
+fn each_mistake_can_be_made_in_the_script() {
+    let script = script();
+    let counts = MUTANTS.iter().map(|(what, words, _)| (what, script.matches(words).count()));
+    let changed: Vec<_> = counts.filter(|(_, count)| *count != 1).collect();
+    assert!(changed.is_empty(), "the script has changed; found not once but: {changed:?}");
+}
+
+#[test]
+#[ignore = "night: each of some thirty mistakes is looked for in up to 2,400 histories"]
 fn each_mistake_in_the_script_is_found() {
     let script = script();
     let mut missed = Vec::new();
     for (what, words, wrong) in MUTANTS {
-        if !script.matches(words).count().eq(&1) {
-            missed.push(format!("{what}: the script has changed"));
-            continue;
-        }
         let mutant = script.replace(words, wrong);
         let found = [true, false].iter().find_map(|form| run(&mutant, *form, HISTORIES, 1).err());
         match found {
@@ -97,7 +112,7 @@ fn each_mistake_in_the_script_is_found() {
                 "found: {what}: {}",
                 found.log.lines().rev().nth(1).unwrap_or_default().chars().take(120).collect::<String>()
             ),
-            None => missed.push(what.to_string()),
+            None => missed.push(what),
         }
     }
     assert!(missed.is_empty(), "not found: {missed:#?}");

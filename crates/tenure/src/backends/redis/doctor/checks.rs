@@ -253,8 +253,13 @@ impl Look<'_> {
                 format!("{replicas} replica{} and min-replicas-to-write 0", if replicas == 1 { "" } else { "s" }),
                 format!(
                     "a master cut off from its replicas goes on granting, and a failover forgets what they had not \
-                     yet: {}. `tenure run --min-replicas majority` waits for them as well",
-                    self.protection()
+                     yet: {}. `tenure run --min-replicas majority` waits for them as well{}",
+                    self.protection(),
+                    if self.settings.topology == Topology::Single && self.settings.replicas.is_none() {
+                        format!(", with ?replicas={replicas} in the URL if that is how many there should be")
+                    } else {
+                        String::new()
+                    }
                 ),
                 format!("{} && {}", self.set("min-replicas-to-write", "1"), self.set("min-replicas-max-lag", "10")),
             );

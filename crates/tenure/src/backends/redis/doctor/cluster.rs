@@ -69,6 +69,13 @@ fn judge(settings: &Settings, asked: &Address, info: &BTreeMap<String, String>, 
             format!("bring the masters back, or: {} (see: {check})", check.replace("--cluster check", "--cluster fix")),
         );
     }
+    for replica in nodes.iter().filter(|node| !node.is_master && node.has_failed) {
+        checkup.problem(
+            format!("the replica {} has failed", replica.address),
+            "a lock that waits for replicas (--min-replicas) may find too few, and its master's failover has fewer to choose from",
+            format!("start it again, or let the cluster forget it: {check}"),
+        );
+    }
     for master in masters {
         let follower = |node: &&Node| node.follows == master.id && !node.has_failed;
         if master.has_failed {

@@ -14,6 +14,26 @@ use crate::doctor::Checkup;
 /// How many seconds a replica may be silent.
 const LAG_MAX: u64 = 5;
 
+/// Compares the replicas that are connected with how many there should be, where that is known.
+pub(super) fn missing(seen: &Seen, settings: &Settings, total: Option<u64>, checkup: &mut Checkup) {
+    let connected = seen.number("connected_slaves").unwrap_or(0);
+    let Some(total) = total else { return };
+    if connected < total {
+        checkup.problem(
+            format!("{connected} of {total} replicas are connected"),
+            "a lock that waits for replicas (--min-replicas) may find too few, and a failover has fewer to choose from",
+            format!("start the others again, and see: {}", redis_cli(settings, &seen.address, "INFO replication")),
+        );
+    }
+    if connected > total && settings.replicas.is_some() {
+        checkup.problem(
+            format!("the URL says replicas={total}, and {connected} are connected"),
+            "--min-replicas majority is then less than a majority of them",
+            format!("write replicas={connected} in the URL"),
+        );
+    }
+}
+
 pub(super) async fn examine(seen: &Seen, settings: &Settings, clock: &Arc<dyn Clock>, checkup: &mut Checkup) {
     let mut following = Vec::new();
     for number in 0..seen.number("connected_slaves").unwrap_or(0) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::super::ballot::Hello;
+use super::super::wire::founders_of;
 use crate::backends::redis::doctor::checks::Look;
 use crate::backends::redis::doctor::server::{Seen, Server};
 use crate::backends::redis::script::BALLOT_KEYS;
@@ -36,16 +37,18 @@ pub(super) struct Own {
     /// The highest token it may ever have stored.
     pub(super) highest: u64,
     pub(super) ttl_max: Duration,
+    /// What the nodes called their blank times when its fleet began.
+    pub(super) founders: Arc<[u64]>,
     /// Our wall clock when this was read.
     pub(super) read_at: u64,
 }
 
-const FIELDS: [&str; 8] = ["node", "fleet", "size", "blank", "floor", "top_a", "top_b", "ttl"];
+const FIELDS: [&str; 9] = ["node", "fleet", "size", "blank", "floor", "top_a", "top_b", "ttl", "founders"];
 
 impl Own {
     fn of(value: &Value, read_at: u64) -> Option<Self> {
         let Value::Array(items) = value else { return None };
-        let [node, fleet, size, blank, floor, top_a, top_b, ttl] = items.as_slice() else { return None };
+        let [node, fleet, size, blank, floor, top_a, top_b, ttl, founders] = items.as_slice() else { return None };
         let filled = |value: &Value| text(value).filter(|text| !text.is_empty()).map(ToOwned::to_owned);
         let count = |value: &Value| number(value).unwrap_or(0);
         Some(Self {
@@ -55,6 +58,7 @@ impl Own {
             blank: filled(blank),
             highest: count(floor).max(count(top_a)).max(count(top_b)),
             ttl_max: Duration::from_millis(count(ttl)),
+            founders: founders_of(text(founders).unwrap_or_default()),
             read_at,
         })
     }
@@ -62,7 +66,12 @@ impl Own {
     /// What it would say to a client.
     pub(super) fn hello(&self) -> Hello {
         let blank = self.blank.as_ref().and_then(|name| name.parse().ok()).unwrap_or(0);
-        Hello { blank: self.node.is_none().then_some(blank), highest: Token(self.highest), ttl_max: self.ttl_max }
+        Hello {
+            blank: self.node.is_none().then_some(blank),
+            highest: Token(self.highest),
+            ttl_max: self.ttl_max,
+            founders: self.founders.clone(),
+        }
     }
 }
 

@@ -104,7 +104,7 @@ pub(super) fn strangers(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
             None => votes.push((*fleet, 1)),
         }
     }
-    let common = votes.into_iter().max_by_key(|(_, count)| *count).map(|(fleet, _)| fleet);
+    let common = votes.into_iter().max_by_key(|(fleet, count)| (*count, *fleet)).map(|(fleet, _)| fleet);
     for (index, fleet, of) in &members {
         let address = nodes.all[*index].address.clone();
         let what = if *of != size {
@@ -131,14 +131,20 @@ pub(super) fn blanks(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
     let hello = |looked: &Looked| looked.own.as_ref().map(super::node::Own::hello);
     let hellos: Vec<Option<Hello>> =
         nodes.all.iter().map(|node| node.looked.as_ref().ok().filter(|_| node.out.is_none()).and_then(hello)).collect();
-    let blank = |hello: &Option<Hello>| hello.is_some_and(|hello| hello.blank.is_some());
+    let blank = |hello: &Option<Hello>| hello.as_ref().is_some_and(|hello| hello.blank.is_some());
     let blanks: Vec<usize> = (0..hellos.len()).filter(|index| blank(&hellos[*index])).collect();
     let members = hellos.iter().flatten().count() - blanks.len();
     let decided = admission(&hellos, &vec![Duration::ZERO; hellos.len()]);
-    if blanks.is_empty() || decided == Admission::NewFleet {
-        if !blanks.is_empty() {
-            checkup.fact("new", "no node has data: the first client that reaches all of them begins the fleet");
-        }
+    if blanks.is_empty() {
+        return;
+    }
+    if let Admission::NewFleet(..) = decided {
+        let new = if members == 0 {
+            "no node has data: the first client that reaches all of them begins the fleet"
+        } else {
+            "a client has let some nodes in and ended: the next one that reaches all of them lets the others in"
+        };
+        checkup.fact("new", new);
         return;
     }
     for index in &blanks {

@@ -1,5 +1,7 @@
 //! What a node does with a message: the rule itself, the classic one, or a spoilt one.
 
+use std::sync::Arc;
+
 use super::world::{Seat, TICK};
 use super::{Config, Mutation, Rule};
 use crate::backends::redlock::ballot::{AHEAD_MAX, Held, Hello, Vote};
@@ -10,11 +12,36 @@ use crate::token::Token;
 /// A message to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Request {
-    Claim { claim: usize, round: u8, token: u64, anew: bool },
-    Renew { claim: usize, round: u8, token: u64 },
-    Release { claim: usize, token: u64 },
-    Hello { admin: usize, pass: u8, nonce: u64 },
-    Admit { blank: u64, floor: u64 },
+    Claim {
+        claim: usize,
+        round: u8,
+        token: u64,
+        anew: bool,
+    },
+    Renew {
+        claim: usize,
+        round: u8,
+        token: u64,
+    },
+    Release {
+        claim: usize,
+        token: u64,
+    },
+    Hello {
+        admin: usize,
+        pass: u8,
+        nonce: u64,
+    },
+    /// The names of the founders are small numbers here: a bit each.
+    Admit {
+        blank: u64,
+        floor: u64,
+        founders: u64,
+    },
+}
+
+fn names(founders: u64) -> Arc<[u64]> {
+    (0..64).filter(|name| founders & 1 << name != 0).collect()
 }
 
 /// What comes back.
@@ -42,8 +69,8 @@ impl Seat {
                 (None, false)
             }
             Request::Hello { admin, pass, nonce } => (Some(Answer::Hello(admin, pass, self.node.hello(nonce))), false),
-            Request::Admit { blank, floor } => {
-                self.admit(config, blank, Token(floor));
+            Request::Admit { blank, floor, founders } => {
+                self.admit(config, blank, Token(floor), names(founders));
                 (None, false)
             }
         }
@@ -105,14 +132,14 @@ impl Seat {
         }
     }
 
-    fn admit(&mut self, config: &Config, blank: u64, floor: Token) {
+    fn admit(&mut self, config: &Config, blank: u64, floor: Token, founders: Arc<[u64]>) {
         match config.mutation {
-            Some(Mutation::FloorZero) => self.node.admit(blank, Token(0)),
+            Some(Mutation::FloorZero) => self.node.admit(blank, Token(0), founders),
             Some(Mutation::AdmitAnyBlank) => {
                 let named = self.node.hello(blank).blank;
-                self.node.admit(named.unwrap_or(blank), floor);
+                self.node.admit(named.unwrap_or(blank), floor, founders);
             }
-            _ => self.node.admit(blank, floor),
+            _ => self.node.admit(blank, floor, founders),
         }
     }
 

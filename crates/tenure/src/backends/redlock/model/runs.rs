@@ -209,6 +209,9 @@ fn ballots_hold_when_data_is_lost() {
     holds("3 nodes, loss", LOSS, &["granted"]);
     let budget = Budget { duplicates: 1, ..LOSS.budget };
     holds("3 nodes, new fleet", Config { budget, ..FRESH }, &["granted"]);
+    let budget = Budget { passes: 4, ..LOSS.budget };
+    let config = Config { admins: 2, prompt_hellos: true, budget, ..FRESH };
+    holds("3 nodes, a new fleet that two begin", config, &["granted in a fleet that two began"]);
     if deep() {
         let config = Config { tokens: &[1, 2], until: 3, ..LOSS };
         holds("3 nodes, loss, two tokens", config, &["granted after a loss"]);
@@ -243,6 +246,8 @@ fn ballots_hold_in_long_walks() {
     let reached = ["granted again", "granted above", "renewed", "given up"];
     walk("3 nodes, everything", EVERYTHING, steps, &reached);
     walk("5 nodes, everything", Config { nodes: 5, ..EVERYTHING }, steps, &reached);
+    let budget = Budget { losses: 1, ..EVERYTHING.budget };
+    walk("3 nodes, new fleet, everything", Config { fresh: true, budget, ..EVERYTHING }, steps, &["granted again"]);
     // Where no clock steps, not even the leases overlap; one client proposes for a claim, and knows what it did.
     let budget = Budget { clock_steps: 0, again: 0, ..EVERYTHING.budget };
     walk("5 nodes, right clocks", Config { nodes: 5, budget, ..EVERYTHING }, steps, &["granted again"]);
@@ -283,6 +288,8 @@ fn a_spoilt_client_is_caught() {
     let config = Config { ttl: 2, budget, prompt_hellos: false, ..LOSS };
     spoilt(M::BlankUntilDecided, config, Search::Deep, "token order");
     spoilt(M::OnePass, Config { admins: 2, ..FRESH }, Search::Deep, "token order");
+    let budget = Budget { losses: 2, passes: 2, ..NO_FAULTS };
+    spoilt(M::AnyFounder, Config { until: 0, budget, ..LOSS }, Search::Wide, "tokens differ");
     if deep() {
         let budget = Budget { duplicates: 2, ..LOSS.budget };
         spoilt(M::HelloTwice, Config { budget, ..FRESH }, Search::Deep, "token order");

@@ -32,6 +32,8 @@ pub(super) struct World {
     nonce: u64,
     /// A request of a claim was stored after its release.
     pub(super) orphan: bool,
+    /// Somebody goes on with a new fleet that another has begun.
+    pub(super) finishing: bool,
 }
 
 /// A node and everything that concerns it alone.
@@ -104,7 +106,7 @@ pub(super) struct Admin {
 }
 
 /// What an admin knows of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct View {
     /// The name of its blank time, and since when it is known.
     known: Option<(u64, u8)>,
@@ -175,6 +177,7 @@ impl World {
             left: config.budget,
             nonce: 0,
             orphan: false,
+            finishing: false,
         }
     }
 }
@@ -205,21 +208,22 @@ impl Admin {
 
 impl View {
     fn hear(&mut self, hello: Hello, now: u8) {
-        self.hello = Some(hello);
         self.known = match (hello.blank, self.known) {
             (Some(blank), Some((known, since))) if blank == known => Some((known, since)),
             (Some(blank), _) => Some((blank, now)),
             (None, _) => None,
         };
+        self.hello = Some(hello);
     }
 
     fn known_for(&self, until: u8) -> Duration {
         self.known.map_or(Duration::ZERO, |(_, since)| TICK * u32::from(until.saturating_sub(since)))
     }
 
+    /// Whether it said the same in both passes, and was never asked for anything.
     fn agrees(&self) -> bool {
-        let blank = |hello: Option<Hello>| hello.and_then(|hello| hello.blank);
-        blank(self.hello).is_some() && blank(self.hello) == blank(self.before)
+        let Some((hello, before)) = self.hello.as_ref().zip(self.before.as_ref()) else { return false };
+        hello.blank == before.blank && (hello.blank.is_some() || hello.ttl_max.is_zero())
     }
 }
 

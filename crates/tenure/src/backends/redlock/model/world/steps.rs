@@ -249,23 +249,32 @@ impl World {
 
     fn admit(&mut self, config: &Config, admin: usize) -> bool {
         let Admin { start, decided, .. } = self.admins[admin];
-        let views: Vec<View> = self.seats.iter().map(|seat| seat.views[admin]).collect();
-        let hellos: Vec<Option<Hello>> = views.iter().map(|view| view.hello).collect();
+        let views: Vec<View> = self.seats.iter().map(|seat| seat.views[admin].clone()).collect();
+        let mut hellos: Vec<Option<Hello>> = views.iter().map(|view| view.hello.clone()).collect();
+        let names: Arc<[u64]> = hellos.iter().flatten().filter_map(|hello| hello.blank).collect();
+        if config.mutation == Some(Mutation::AnyFounder) {
+            hellos.iter_mut().flatten().for_each(|hello| hello.founders = names.clone());
+        }
         // Until this pass began: what its answers say is later than that.
         let until = if config.mutation == Some(Mutation::BlankUntilDecided) { self.now } else { start };
         let seen: Vec<Duration> = views.iter().map(|view| view.known_for(until)).collect();
         let agree = views.iter().all(View::agrees) || config.mutation == Some(Mutation::OnePass);
-        let (ripe, floor) = match admission(&hellos, &seen) {
+        let decision = admission(&hellos, &seen);
+        let new = matches!(decision, Admission::NewFleet(..));
+        let (ripe, floor) = match decision {
             _ if decided => return false,
-            Admission::NewFleet if agree => ((0..hellos.len()).collect(), None),
-            Admission::Admit(ripe, floor) => (ripe, Some(floor.0)),
-            Admission::NewFleet | Admission::Wait(_) | Admission::Nothing => return false,
-        };
-        for index in ripe {
-            let blank = hellos[index].and_then(|hello| hello.blank).unwrap();
             // A new fleet begins at its nodes' times; tokens are small numbers here, so ticks stand for them.
-            let floor = floor.unwrap_or(u64::from(self.now));
-            self.edit(index, |seat| seat.send(Request::Admit { blank, floor }));
+            Admission::NewFleet(begin, floor) if agree => (begin, floor.0.max(u64::from(self.now))),
+            Admission::Admit(ripe, floor) => (ripe, floor.0),
+            Admission::NewFleet(..) | Admission::Wait(_) | Admission::Nothing => return false,
+        };
+        self.finishing |= new && ripe.len() < hellos.len();
+        let known = hellos.iter().flatten().map(|hello| &hello.founders).find(|founders| !founders.is_empty());
+        let founders = if ripe.len() < hellos.len() { known.cloned().unwrap_or_default() } else { names };
+        let founders = founders.iter().fold(0, |bits, name| bits | 1 << name);
+        for index in ripe {
+            let Some(blank) = hellos[index].as_ref().and_then(|hello| hello.blank) else { continue };
+            self.edit(index, |seat| seat.send(Request::Admit { blank, floor, founders }));
         }
         self.admins[admin].decided = true;
         self.seats.sort_unstable_by_key(|seat| seat.print);
