@@ -150,14 +150,4 @@ async fn a_queue_too_large_to_be_read_keeps_no_other_claim_from_being_renewed() 
     // It is watched, so that nobody has to read it.
     assert!(matches!(&answer[1], Renewed::Stands(standing) if standing.state.is_err()), "{answer:?}");
     assert!(matches!(&answer[2], Renewed::Stands(standing) if standing.state.is_err()), "{answer:?}");
-    // Another client cannot come to know it, which is no trouble of what else it has.
-    let (joins, holds) = (request(LONG), request(LONG));
-    let c = store(&etcd, Arc::new(SystemClock)).await;
-    stands(&c, "another", &holds).await;
-    let refused = soon("an answer", c.claim(&name("large"), joins.clone())).await.unwrap_err();
-    assert!(refused.to_string().contains("too large"), "{refused}");
-    let batch = vec![renewal("another", &holds), renewal("large", &joins)];
-    let answer = soon("an answer", c.renew(batch, false)).await.unwrap().value;
-    assert!(matches!(&answer[0], Renewed::Stands(standing) if standing.state.is_ok()), "{answer:?}");
-    assert!(matches!(answer[1], Renewed::Unknown(_)), "{answer:?}");
 }

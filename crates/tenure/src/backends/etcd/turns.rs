@@ -1,6 +1,10 @@
 //! What watches tell, and what follows from it: grants, and ends.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::desk::{Desk, READS_MAX};
 use super::entry::{Entry, Line, only};
@@ -12,24 +16,41 @@ use crate::machine::Grant;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
+/// How often a queue is read while its watch may lag: for somewhat longer than etcd takes between two looks at such watches.
+const LIST_EVERY: Duration = Duration::from_millis(10);
+const LISTS_MAX: u32 = 12;
+/// How long a queue may be that is read so often.
+const LIST_MAX: usize = 64;
+
 impl Desk {
     /// A watch on a name has begun: its keys are read, and from then on known by what is told.
+    ///
+    /// If others wrote while it was made, etcd tells nothing before its next look at watches that lag: until then a short queue is read again.
     pub(super) fn list(self: &Arc<Self>, name: Name, number: i64) {
         let desk = self.clone();
         self.runtime.spawn(async move {
-            let listed = desk.line(&name).await;
-            match listed {
-                Ok(line) => desk.told(&name, |watched| match watched.number == number {
-                    true => watched.listed(line),
-                    false => Vec::new(),
-                }),
-                Err(error) => {
-                    tracing::debug!(%error, %name, "the keys of a name could not be listed");
-                    // Its waiters are told by their renewals, the first of which begins anew.
-                    desk.ear.watches().cancelled(number, false);
+            for _ in 0..LISTS_MAX {
+                match desk.line(&name).await {
+                    Ok(line) => desk.listed(&name, number, line),
+                    Err(error) => {
+                        tracing::debug!(%error, %name, "the keys of a name could not be listed");
+                        // Its waiters are told by their renewals, the first of which begins anew.
+                        return desk.ear.watches().cancelled(number, false);
+                    }
                 }
+                let lags = |watched: &mut Watched| {
+                    watched.number == number && watched.may_lag() && watched.length().is_some_and(|it| it <= LIST_MAX)
+                };
+                if !desk.ear.watches().name(&name).is_some_and(lags) {
+                    return;
+                }
+                let _ = timeout(LIST_EVERY, pending::<()>()).await;
             }
         });
+    }
+
+    fn listed(self: &Arc<Self>, name: &Name, number: i64, line: Line) {
+        self.told(name, |watched| if watched.number == number { watched.listed(line) } else { Vec::new() });
     }
 
     /// Something was told of a name: those who were before others are gone.

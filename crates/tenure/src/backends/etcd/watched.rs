@@ -34,6 +34,8 @@ pub(super) struct Watched {
     revision: Option<i64>,
     /// What was told before.
     early: Vec<KeyEvent>,
+    /// Whether anything was told: from then on all is told at once.
+    heard: bool,
     waiters: HashMap<ClaimId, Waiter>,
     by_owner: HashMap<Owner, HashSet<ClaimId>>,
     /// For how many looks there was no waiter.
@@ -59,6 +61,7 @@ impl Watched {
             made: HashMap::new(),
             revision: None,
             early: Vec::new(),
+            heard: false,
             waiters: HashMap::new(),
             by_owner: HashMap::new(),
             idle: 0,
@@ -73,7 +76,7 @@ impl Watched {
 
     /// Begins anew with another watch.
     pub(super) fn begin_again(&mut self, number: i64) {
-        (self.number, self.revision) = (number, None);
+        (self.number, self.revision, self.heard) = (number, None, false);
         self.entries.clear();
         self.made.clear();
         self.early.clear();
@@ -103,6 +106,11 @@ impl Watched {
         }
     }
 
+    /// Whether the watch may lag although it has just begun, and somebody depends on it.
+    pub(super) fn may_lag(&self) -> bool {
+        !self.heard && self.has_waiters()
+    }
+
     pub(super) fn has_waiters(&self) -> bool {
         !self.waiters.is_empty()
     }
@@ -117,18 +125,32 @@ impl Watched {
         self.revision.is_some_and(|known| known >= revision)
     }
 
-    /// The keys were read, after the watch had begun. The claims whose keys are gone.
+    /// The keys were read, after the watch had begun. The keys that are gone.
     pub(super) fn listed(&mut self, line: Line) -> Vec<Entry> {
+        if self.knows(line.revision) {
+            return Vec::new();
+        }
         self.revision = Some(line.revision);
+        let before = std::mem::take(&mut self.entries);
+        self.made.clear();
         for entry in line.entries {
             self.put(entry);
         }
+        let mut gone: Vec<Entry> =
+            before.into_iter().filter(|(at, _)| !self.entries.contains_key(at)).map(|(_, entry)| entry).collect();
+        self.news.notify_waiters();
         let early = std::mem::take(&mut self.early);
-        self.take(early)
+        gone.extend(self.apply(early));
+        gone
     }
 
     /// What the watch told. The keys that are gone.
     pub(super) fn take(&mut self, events: Vec<KeyEvent>) -> Vec<Entry> {
+        self.heard |= !events.is_empty();
+        self.apply(events)
+    }
+
+    fn apply(&mut self, events: Vec<KeyEvent>) -> Vec<Entry> {
         let Some(known) = self.revision else {
             self.early.extend(events);
             return Vec::new();
