@@ -166,9 +166,9 @@ pub(crate) struct Run {
     /// What to lock, such as nightly or orders/42
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// How long the lock outlives a machine that died; renewed every third of it
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl, default_value = "10s")]
-    pub(crate) ttl: Duration,
+    /// How long the lock outlives a machine that died; renewed every third of it [default: 10s, or what the store allows]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
     #[command(flatten)]
@@ -179,7 +179,8 @@ pub(crate) struct Run {
     /// Let N runs of this name hold it together; all must say the same N
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = permits)]
     pub(crate) permits: Option<u32>,
-    /// From SIGTERM to SIGKILL when the lease is lost [default: a fifth of the ttl, at most 5s; a third of the ttl at most]
+    /// From SIGTERM to SIGKILL when the lease is lost; a third of the ttl at most, less where leases lag (ZooKeeper) [default: a
+    /// fifth of the ttl, at most 5s]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
     /// What others see of the holder [default: host:pid and the command's name]
@@ -195,9 +196,9 @@ pub(crate) struct Acquire {
     /// What to lock
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// How long it is yours without a renewal
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl, default_value = "30s")]
-    pub(crate) ttl: Duration,
+    /// How long it is yours without a renewal [default: 30s, or what the store allows]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
     #[command(flatten)]
@@ -313,7 +314,7 @@ mod tests {
         ] {
             let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
             assert_eq!(run.name, "x");
-            assert_eq!(run.ttl, Duration::from_secs(5));
+            assert_eq!(run.ttl, Some(Duration::from_secs(5)));
             assert_eq!(run.command, ["cmd", "--ttl"]);
         }
     }

@@ -15,6 +15,9 @@ use crate::store::Store;
 use crate::wait::{FAREWELL, Unfinished, Wait, give_back, give_up, interrupted};
 use crate::waiting;
 
+/// The ttl of `acquire` if none is asked for.
+const TTL_DEFAULT: Duration = Duration::from_secs(30);
+
 /// What `acquire` and `renew` print.
 #[derive(Serialize)]
 struct Claim<'a> {
@@ -45,7 +48,8 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
         connected = store.connect(&label, wait, json) => connected?,
         signal = signals.next() => return Err(interrupted(&name, signal)),
     };
-    let mut lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(args.ttl).no_renewal().repeatable();
+    let ttl = args.ttl.unwrap_or_else(|| tenure.capabilities().nearest_ttl(TTL_DEFAULT));
+    let mut lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(ttl).no_renewal().repeatable();
     if let Some(replicas) = args.replication.min_replicas {
         lock = lock.min_replicas(replicas);
     }

@@ -93,7 +93,7 @@ pub const CASES: &[Case] = for_each_case!(__table_of_cases! {});
 
 /// Makes the tests of one backend: one for each case, and one for each case over an unreliable network.
 ///
-/// `$factory` names an `async fn() -> Store`, or `-> Option<Store>` where the server may be missing.
+/// `$factory` names an `async fn() -> Store`. A server that is missing is a failure.
 #[macro_export]
 macro_rules! conformance {
     ($backend:ident, $factory:expr) => {

@@ -15,9 +15,11 @@ use tokio::time::timeout;
 use crate::elsewhere;
 
 /// How often the same request is sent before the test fails: at one fault in two calls, never by chance.
-const TRIES_MAX: usize = 64;
-/// How long a store that is well may take to answer or to tell.
+pub(crate) const TRIES_MAX: usize = 64;
+/// How long a store that is well may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long what is told may be on its way, on a busy machine: nobody tells it again.
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
 /// How often a grant is asked for that no event told of: some seconds, for stores that look for the dead only now and then.
 const ASKS_MAX: usize = 1_000;
 const BETWEEN_ASKS: Duration = Duration::from_millis(5);
@@ -240,7 +242,7 @@ impl Client {
                 more.await;
             }
         };
-        timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("did not hear {what}, only {:?}", self.events()))
+        timeout(HEARD_WITHIN, heard).await.unwrap_or_else(|_| panic!("did not hear {what}, only {:?}", self.events()))
     }
 
     /// The grant an event has told of.

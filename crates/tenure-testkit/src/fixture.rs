@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tenure::backend::{Backend, Capabilities, ClaimRequest, Shape};
 use tenure::{ClaimId, Name, Owner, Result};
+use tokio::sync::Semaphore;
 
-use crate::client::Client;
+use crate::client::{Client, TRIES_MAX};
 use crate::clock::ManualClock;
 use crate::unreliable::{Faults, Unreliable};
 
@@ -88,13 +89,29 @@ impl Fixture {
 
     /// A new client of the store.
     pub async fn client(&self) -> Client {
-        let backend = (self.store.connect)().await.expect("cannot connect to the store under test");
+        let backend = self.connected().await;
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
         let Some(seed) = self.seed else { return Client::new(backend, None) };
         // Each client draws for itself, so that the order in which they run changes no draw.
         let wrapped = Unreliable::new(backend, Faults::default(), seed.wrapping_add(number.wrapping_mul(0x9e37_79b9)));
         let silence = wrapped.silence();
         Client::new(Arc::new(wrapped), Some(silence))
+    }
+
+    /// A connection. On a busy machine the answer may come too late; then the store is asked again, as it is by every call of a
+    /// [`Client`]. Few connect at a time: all at once would keep each other from being in time.
+    async fn connected(&self) -> Arc<dyn Backend> {
+        static AT_A_TIME: Semaphore = Semaphore::const_new(4);
+        let mut tries = 0;
+        loop {
+            let place = AT_A_TIME.acquire().await.expect("never closed");
+            match (self.store.connect)().await {
+                Ok(backend) => return backend,
+                Err(error) if error.is_retryable() && tries < TRIES_MAX => tries += 1,
+                Err(error) => panic!("cannot connect to the store under test: {error:?}"),
+            }
+            drop(place);
+        }
     }
 
     /// A name nobody else uses.

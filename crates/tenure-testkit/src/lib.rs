@@ -8,9 +8,12 @@
 //! tenure_testkit::conformance!(memory, memory_store);
 //! ```
 //!
-//! where `memory_store` is an `async fn() -> Store` (or `Option<Store>`, if its server may be missing). That
-//! expands to one named test for each case, `memory::a_free_name_is_granted_at_once`, and the same case
-//! over [`Unreliable`], `memory::unreliable::a_free_name_is_granted_at_once`.
+//! where `memory_store` is an `async fn() -> Store`; a server that is missing is a failure. That expands to one
+//! named test for each case, `memory::a_free_name_is_granted_at_once`, and the same case over [`Unreliable`],
+//! `memory::unreliable::a_free_name_is_granted_at_once`.
+//!
+//! Beside it there is one scenario of the engine over every store, [`Waiters`], with a line of its own
+//! (`tenure_testkit::waiters!(memory, …)`).
 
 // This is test code: a broken expectation is a failed test, and says so best where it broke.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -24,10 +27,12 @@ mod fixture;
 mod run;
 pub mod servers;
 mod unreliable;
+mod waiters;
 
 pub use cases::{CASES, Case};
 pub use client::Client;
 pub use clock::ManualClock;
 pub use fixture::{Fixture, Store, plain_request};
-pub use run::{SEEDS_PER_CASE, run, run_unreliable};
+pub use run::{SEEDS_PER_CASE, run, run_unreliable, run_waiters};
 pub use unreliable::{Faults, Unreliable};
+pub use waiters::Waiters;

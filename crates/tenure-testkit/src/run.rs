@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::cases::{CASES, Case};
 use crate::fixture::{Fixture, Store};
+use crate::waiters::Waiters;
 
 /// With how many seeds a case is run over the unreliable network, unless `TENURE_SEED` names one.
 pub const SEEDS_PER_CASE: u64 = 8;
@@ -17,19 +18,12 @@ pub const SEEDS_PER_CASE: u64 = 8;
 /// # Panics
 ///
 /// If the store breaks the promise.
-pub fn run<F, S>(case: &str, store: impl Fn() -> F)
+pub fn run<F>(case: &str, store: impl Fn() -> F)
 where
-    F: Future<Output = S>,
-    S: Into<Option<Store>>,
+    F: Future<Output = Store>,
 {
     let case = find(case);
-    runtime().block_on(async {
-        if let Some(store) = store().await.into() {
-            (case.run)(&Fixture::new(store)).await;
-        } else {
-            println!("skipped: the store is not there");
-        }
-    });
+    runtime().block_on(async { (case.run)(&Fixture::new(store().await)).await });
 }
 
 /// Runs a case with faults, each time on a new store: with several seeds side by side, or with `TENURE_SEED`.
@@ -37,19 +31,15 @@ where
 /// # Panics
 ///
 /// If the store breaks the promise; the seed is printed.
-pub fn run_unreliable<F, S>(case: &str, store: impl Fn() -> F)
+pub fn run_unreliable<F>(case: &str, store: impl Fn() -> F)
 where
-    F: Future<Output = S>,
-    S: Into<Option<Store>>,
+    F: Future<Output = Store>,
 {
     let case = find(case);
     runtime().block_on(async {
         let mut running = JoinSet::new();
         for seed in seeds() {
-            let Some(store) = store().await.into() else {
-                println!("skipped: the store is not there");
-                return;
-            };
+            let store = store().await;
             running.spawn(async move {
                 let fixture = Fixture::unreliable(store, seed);
                 let outcome = AssertUnwindSafe((case.run)(&fixture)).catch_unwind().await;
@@ -62,6 +52,18 @@ where
             }
         }
     });
+}
+
+/// Lets `each` tasks of each of these clients wait for one name.
+///
+/// # Panics
+///
+/// If they are not served as [`Waiters::are_served`] says.
+pub fn run_waiters<K>(clients: usize, each: usize, url: impl Fn(usize) -> (String, K)) {
+    let (url, kept) = url(clients);
+    let waiters = Waiters { clients, each };
+    runtime().block_on(waiters.are_served(&url));
+    drop(kept);
 }
 
 fn seeds() -> Vec<u64> {

@@ -72,7 +72,9 @@ fn bullets_are_found_where_they_are_and_nowhere_else() {
 
 #[test]
 fn every_backend_runs_the_suite() {
-    let suite = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance.rs")).unwrap();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let suite = fs::read_to_string(tests.join("conformance.rs")).unwrap();
+    let waiters = fs::read_to_string(tests.join("waiters.rs")).unwrap();
     let mut backends = 0;
     for entry in fs::read_dir(tenure_sources().join("backends")).unwrap() {
         let path = entry.unwrap().path();
@@ -84,6 +86,8 @@ fn every_backend_runs_the_suite() {
         backends += 1;
         let takes_part = suite.lines().any(|line| line.contains(&format!("conformance!({backend},")));
         assert!(takes_part, "tests/conformance.rs lacks conformance!({backend}, …)");
+        let has_waiters = waiters.lines().any(|line| line.contains(&format!("waiters!({backend},")));
+        assert!(has_waiters, "tests/waiters.rs lacks waiters!({backend}, …)");
     }
     assert!(backends >= 2, "only {backends} backends found");
 }

@@ -239,6 +239,9 @@ pub struct Capabilities {
     pub ttl_min: Duration,
     /// The longest ttl it keeps.
     pub ttl_max: Duration,
+    /// What is known of a lease is so old at least: it counts from this long before its latest renewal, and so much of the
+    /// ttl is not there to be used.
+    pub lease_lag: Duration,
 }
 
 impl Capabilities {
@@ -257,7 +260,20 @@ impl Capabilities {
         notes: true,
         ttl_min: crate::TTL_MIN,
         ttl_max: crate::TTL_MAX,
+        lease_lag: Duration::ZERO,
     };
+
+    /// The shortest and the longest ttl that it can keep. Of one that is not twice what its leases lag by, too little is left
+    /// to renew it in.
+    pub fn ttl_limits(&self) -> (Duration, Duration) {
+        (self.ttl_min.max(self.lease_lag * 2).max(crate::TTL_MIN), self.ttl_max.min(crate::TTL_MAX))
+    }
+
+    /// The ttl closest to this one that it can keep.
+    pub fn nearest_ttl(&self, ttl: Duration) -> Duration {
+        let (min, max) = self.ttl_limits();
+        ttl.min(max).max(min)
+    }
 
     /// The same without a queue: the engine then polls.
     #[must_use]

@@ -3,8 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+/// The sources of the library below a folder.
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
+    sources_below(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder))
+}
+
+fn sources_below(root: PathBuf) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root];
     while let Some(folder) = folders.pop() {
@@ -60,6 +64,23 @@ fn layers_do_not_reach_upwards() {
     absent("engine", &["crate::backends"]);
     absent("backends", &["crate::engine"]);
     absent("", &["unsafe {", "unsafe fn"]);
+}
+
+/// `scripts/night` and `scripts/interop` run what is ignored; nothing else does.
+#[test]
+fn every_ignored_test_says_which_script_runs_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let attribute = concat!("#[", "ignore");
+    let mut seen = 0;
+    for (path, source) in sources_below(crates.to_owned()) {
+        for line in source.lines().map(str::trim_start).filter(|line| line.starts_with(attribute)) {
+            seen += 1;
+            let is_interop = path.starts_with(crates.join("tenure-cli/tests/interop"));
+            let script = if is_interop { " = \"interop: " } else { " = \"night: " };
+            assert!(line[attribute.len()..].starts_with(script), "{}: {line}", path.display());
+        }
+    }
+    assert!(seen > 10, "{seen}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ use supervise::Supervision;
 pub(crate) const GUARD_COMMAND: &str = "__guard";
 
 /// Runs the command under the lock; its exit code is the command's unless the lease is lost.
-pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
+pub(crate) async fn run(mut plan: Plan) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     // The guardian starts while the store is being reached, so it costs no time.
     let link = Link::start_guardian(&plan.command)?;
@@ -49,6 +49,7 @@ pub(crate) async fn run(plan: Plan) -> Result<Exit, Failure> {
         connected = plan.store.connect(&plan.label, plan.wait, plan.json) => connected?,
         signal = signals.next() => return Err(interrupted(&plan.name, signal)),
     };
+    plan.fit(&tenure.capabilities())?;
     let acquired = tokio::select! {
         acquired = acquire(&plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
         signal = signals.next() => Err(Unfinished::Interrupted(signal)),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::backend::Capabilities;
-use tenure::{Lock, Name, Replicas, Session};
+use tenure::{Lock, Name, Replicas, Session, TTL_DEFAULT};
 
 use super::hold::Hold;
 use crate::args::Run;
@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(super) json: bool,
     shape: Shape,
     replicas: Option<Replicas>,
+    /// The ttl and the grace that were asked for.
+    asked: (Option<Duration>, Option<Duration>),
 }
 
 impl Plan {
@@ -49,12 +51,14 @@ impl Plan {
             None => Shape::Exclusive,
         };
         store.warn_if_alone(json);
+        let asked = (args.ttl, args.grace);
+        let ttl = args.ttl.unwrap_or(TTL_DEFAULT);
         let label = args.label.unwrap_or_else(|| args.command.first().map(|c| label::of_run(c)).unwrap_or_default());
         Ok(Self {
             name: Name::new(&args.name)?,
             store,
-            ttl: args.ttl,
-            grace: grace(args.grace, args.ttl)?,
+            ttl,
+            grace: grace(args.grace, ttl, Duration::ZERO)?,
             wait: Wait::of(args.waiting.wait, args.waiting.no_wait),
             label,
             command: args.command,
@@ -62,7 +66,17 @@ impl Plan {
             json,
             shape,
             replicas: args.replication.min_replicas,
+            asked,
         })
+    }
+
+    /// Brings what was not asked for within what the store can do, and refuses what was asked for beyond it.
+    pub(super) fn fit(&mut self, store: &Capabilities) -> Result<(), Failure> {
+        let (ttl, asked_grace) = self.asked;
+        // One that was asked for is refused when it is claimed with, with the store's limits.
+        self.ttl = ttl.unwrap_or_else(|| store.nearest_ttl(TTL_DEFAULT));
+        self.grace = grace(asked_grace, self.ttl, store.lease_lag)?;
+        Ok(())
     }
 
     /// The lock to take, as a claim of this session.
@@ -111,18 +125,38 @@ impl Plan {
     }
 }
 
-/// The time from SIGTERM to SIGKILL. It is taken from the end of the ttl, and renewals need the rest.
-fn grace(asked: Option<Duration>, ttl: Duration) -> Result<Duration, Failure> {
-    let Some(grace) = asked else { return Ok((ttl / 5).min(GRACE_DEFAULT_MAX)) };
-    if grace > ttl / 3 {
-        return Err(Failure::usage(format!(
-            "a grace of {} is too long for a ttl of {}: at most a third of it, {}",
-            duration::exact(grace),
-            duration::exact(ttl),
-            duration::limit(ttl / 3),
-        )));
+/// What of a ttl is left for the lag and the grace. Where leases lag they are renewed every twelfth of the ttl, and what is known
+/// of one is up to a twelfth older; a fifth is for renewals that take their time.
+fn lease(ttl: Duration) -> Duration {
+    ttl * 3 / 5
+}
+
+/// The shortest ttl that leaves room for a grace, in whole milliseconds.
+fn shortest_ttl(grace: Duration, lag: Duration) -> Duration {
+    let ttl = (grace * 3).max((grace + lag) * 5 / 3);
+    Duration::from_millis(u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+}
+
+/// The time from SIGTERM to SIGKILL. It is taken from the end of the ttl. What leases lag by is not there to be used, and
+/// renewals need the rest.
+fn grace(asked: Option<Duration>, ttl: Duration, lag: Duration) -> Result<Duration, Failure> {
+    let longest = (ttl / 3).min(lease(ttl).saturating_sub(lag));
+    let Some(grace) = asked else { return Ok((ttl / 5).min(GRACE_DEFAULT_MAX).min(longest)) };
+    if grace <= longest {
+        return Ok(grace);
     }
-    Ok(grace)
+    let limit = if lag.is_zero() {
+        format!("at most a third of it, {}", duration::limit(longest))
+    } else {
+        format!(
+            "at most {}, for leases lag by {} in this store; it takes a ttl of {}",
+            duration::limit(longest),
+            duration::exact(lag),
+            duration::exact(shortest_ttl(grace, lag)),
+        )
+    };
+    let (grace, ttl) = (duration::exact(grace), duration::exact(ttl));
+    Err(Failure::usage(format!("a grace of {grace} is too long for a ttl of {ttl}: {limit}")))
 }
 
 #[cfg(test)]
@@ -133,10 +167,28 @@ mod tests {
 
     #[test]
     fn the_grace_is_a_fifth_of_the_ttl_and_at_most_a_third() {
-        assert_eq!(grace(None, 10 * S).unwrap(), 2 * S);
-        assert_eq!(grace(None, 3600 * S).unwrap(), 5 * S);
-        assert_eq!(grace(Some(3 * S), 9 * S).unwrap(), 3 * S);
-        let message = grace(Some(4 * S), 9 * S).unwrap_err().to_string();
+        let none = Duration::ZERO;
+        assert_eq!(grace(None, 10 * S, none).unwrap(), 2 * S);
+        assert_eq!(grace(None, 3600 * S, none).unwrap(), 5 * S);
+        assert_eq!(grace(Some(3 * S), 9 * S, none).unwrap(), 3 * S);
+        let message = grace(Some(4 * S), 9 * S, none).unwrap_err().to_string();
         assert!(message.contains("of 4s") && message.ends_with("it, 3s"), "{message}");
+    }
+
+    #[test]
+    fn a_grace_leaves_room_for_what_leases_lag_by() {
+        let lag = 2 * S;
+        assert_eq!(grace(None, 4 * S, lag).unwrap(), Duration::from_millis(400), "less than a fifth");
+        assert_eq!(grace(None, 5 * S, lag).unwrap(), S);
+        assert_eq!(grace(None, 10 * S, lag).unwrap(), 2 * S);
+        assert_eq!(grace(Some(3 * S), 10 * S, lag).unwrap(), 3 * S);
+        let message = grace(Some(2 * S), 6 * S, lag).unwrap_err().to_string();
+        assert!(message.contains("at most 1s 600ms") && message.ends_with("a ttl of 6s 667ms"), "{message}");
+        for grace_ms in (100..4000).step_by(37) {
+            let asked = Duration::from_millis(grace_ms);
+            let ttl = shortest_ttl(asked, lag);
+            assert_eq!(grace(Some(asked), ttl, lag).unwrap(), asked, "the ttl that is named does");
+            assert!(grace(Some(asked), ttl - 2 * Duration::from_millis(1), lag).is_err(), "a shorter one does not");
+        }
     }
 }

@@ -18,3 +18,4 @@ mod run;
 mod signals;
 mod support;
 mod usage;
+mod zookeeper;

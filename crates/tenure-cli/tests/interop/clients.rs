@@ -1,10 +1,7 @@
-//! The foreign clients: which take part, how their drivers are started, how they keep a lock.
+//! The foreign clients: how their drivers are started, how they keep a lock.
 
-use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
@@ -30,7 +27,7 @@ const ALL: [Client; 8] = [
 ];
 
 impl Client {
-    /// The word that lists it.
+    /// What `scripts/interop` calls those it installs with it.
     fn family(self) -> &'static str {
         match self {
             Self::RedisPy | Self::Kazoo => "python",
@@ -50,13 +47,19 @@ impl Client {
         }
     }
 
-    /// The clients of the plain layout that take part.
+    /// The clients of the plain layout that TENURE_INTEROP lists.
     pub(crate) fn plain_listed() -> Vec<Self> {
-        ALL.into_iter().filter(|client| client.layout() == "plain" && client.is_listed()).collect()
-    }
-
-    pub(crate) fn is_listed(self) -> bool {
-        listed().contains(self.family())
+        let list = std::env::var("TENURE_INTEROP").unwrap_or_default();
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            assert!(
+                ALL.iter().any(|client| client.family() == word),
+                "TENURE_INTEROP lists {word:?}, which is no client"
+            );
+        }
+        let is_listed = |client: &Self| list.split(',').any(|word| word == client.family());
+        let plain: Vec<_> = ALL.into_iter().filter(|client| client.layout() == "plain" && is_listed(client)).collect();
+        assert!(!plain.is_empty(), "TENURE_INTEROP lists none of python, node and go: {list:?}");
+        plain
     }
 
     /// Its driver on these servers.
@@ -99,40 +102,11 @@ impl Client {
 
     fn there(self, path: PathBuf) -> PathBuf {
         let family = self.family();
-        assert!(
-            path.exists(),
-            "TENURE_INTEROP lists {family}, but {} is not there: scripts/interop {family} makes it",
-            path.display()
-        );
+        assert!(path.exists(), "{} is not there: scripts/interop {family} makes it", path.display());
         path
     }
 }
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
-}
-
-/// The words in TENURE_INTEROP. Says once which clients are not among them.
-fn listed() -> &'static BTreeSet<String> {
-    static LISTED: OnceLock<BTreeSet<String>> = OnceLock::new();
-    LISTED.get_or_init(|| {
-        let list = std::env::var("TENURE_INTEROP").unwrap_or_default();
-        let words: BTreeSet<String> = list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
-        for word in &words {
-            assert!(
-                ALL.iter().any(|client| client.family() == word),
-                "TENURE_INTEROP lists {word:?}, which is no client"
-            );
-        }
-        let missing: Vec<String> = ALL
-            .into_iter()
-            .filter(|client| !words.contains(client.family()))
-            .map(|client| format!("{client:?}"))
-            .collect();
-        if !missing.is_empty() {
-            // Not eprintln!, which the harness keeps to itself while tests pass.
-            let _ = writeln!(std::io::stderr(), "interop: not run: {} (scripts/interop runs them)", missing.join(", "));
-        }
-        words
-    })
 }

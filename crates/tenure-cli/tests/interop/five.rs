@@ -45,6 +45,7 @@ macro_rules! client {
     ($client:expr, $scene:expr; $($case:ident)*) => {
         $(
             #[test]
+            #[ignore = "interop: scripts/interop installs the client and runs it"]
             fn $case() {
                 play($client, $scene, crate::five::$case);
             }

@@ -14,6 +14,7 @@ macro_rules! client {
             every_case!($client);
 
             #[test]
+            #[ignore = "interop: scripts/interop installs the client and runs it"]
             fn its_lock_is_foreign_to_the_redisson_layout() {
                 is_foreign_in($client, "redisson");
             }
@@ -27,7 +28,8 @@ client!(redsync, Client::Redsync);
 client!(redislock, Client::Redislock);
 
 #[test]
-fn a_lock_that_never_ends_keeps_tenure_out() {
+#[ignore = "interop: scripts/interop installs the client and runs it"]
+fn a_redis_py_lock_that_never_ends_keeps_tenure_out() {
     with(Client::RedisPy, |scene: &Scene| {
         let mut driver = scene.driver();
         driver.send(&json!({"op": "acquire", "key": "x", "wait_ms": 0}));

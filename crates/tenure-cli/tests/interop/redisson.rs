@@ -12,12 +12,14 @@ use crate::scene::{Scene, with};
 every_case!(Client::Redisson);
 
 #[test]
+#[ignore = "interop: scripts/interop installs the client and runs it"]
 fn its_lock_is_foreign_to_the_plain_layout() {
     is_foreign_in(Client::Redisson, "plain");
 }
 
 /// It looks again on its own only when the lease that it was told of is over, a minute later.
 #[test]
+#[ignore = "interop: scripts/interop installs the client and runs it"]
 fn a_waiter_in_lock_is_woken_by_tenures_release() {
     with(Client::Redisson, |scene: &Scene| {
         let mut driver = scene.driver();
@@ -31,6 +33,7 @@ fn a_waiter_in_lock_is_woken_by_tenures_release() {
 }
 
 #[test]
+#[ignore = "interop: scripts/interop installs the client and runs it"]
 fn a_waiter_in_lock_is_woken_by_the_end_of_a_run() {
     with(Client::Redisson, |scene: &Scene| {
         let mut driver = scene.driver();
@@ -52,6 +55,7 @@ fn listens(scene: &Scene) {
 }
 
 #[test]
+#[ignore = "interop: scripts/interop installs the client and runs it"]
 fn one_unlock_of_two_keeps_tenure_out() {
     with(Client::Redisson, |scene: &Scene| {
         let mut driver = scene.driver();
@@ -67,6 +71,7 @@ fn one_unlock_of_two_keeps_tenure_out() {
 }
 
 #[test]
+#[ignore = "interop: scripts/interop installs the client and runs it"]
 fn what_its_watchdog_keeps_keeps_tenure_out() {
     with(Client::Redisson, |scene: &Scene| {
         let mut driver = scene.driver();

@@ -63,7 +63,7 @@ pub async fn a_renewal_answers_that_a_waiting_claim_holds_by_now(fixture: &Fixtu
 pub async fn a_shorter_ttl_keeps_the_longer_one(fixture: &Fixture) {
     let (client, other) = (fixture.client().await, fixture.client().await);
     let short = fixture.ttl_short(&client.capabilities());
-    let (name, held) = (fixture.name("shorter"), ClaimRequest { ttl: short * 4, ..fixture.request() });
+    let (name, held) = (fixture.name("shorter"), ClaimRequest { ttl: short * 40, ..fixture.request() });
     client.holds(&name, &held).await;
     let shorter = RenewRequest { ttl: short, ..renewal(&name, &held) };
     let answers = client.renew_all(vec![shorter]).await;
@@ -75,6 +75,7 @@ pub async fn a_shorter_ttl_keeps_the_longer_one(fixture: &Fixture) {
     other.is_busy(&name, &fixture.request()).await;
     let repeated = client.stands(&name, &ClaimRequest { ttl: short, ..held.clone() }).await;
     assert!(longer(repeated.ttl), "nor does the same claim with a shorter one: {repeated:?}");
+    client.releases(&name, &held).await;
 }
 
 /// A renewal of a claim the store lacks answers gone and puts nothing back.

@@ -64,6 +64,12 @@ pub fn zookeeper() -> &'static Zookeeper {
     SERVERS.get_or_init(Zookeeper::start)
 }
 
+/// One ZooKeeper with ticks of 2 s, as most are.
+pub fn zookeeper_usual() -> &'static Zookeeper {
+    static SERVER: OnceLock<Zookeeper> = OnceLock::new();
+    SERVER.get_or_init(|| Zookeeper::builder().members(1).usual_ticks().start())
+}
+
 /// A master with two replicas, and three Sentinels.
 pub fn sentinel() -> &'static Sentinel {
     static SERVERS: OnceLock<Sentinel> = OnceLock::new();

@@ -69,6 +69,12 @@ impl ZookeeperBuilder {
         self
     }
 
+    /// With ticks of 2 s, and sessions of two to twenty of them: what servers have whose `zoo.cfg` does not say.
+    #[must_use]
+    pub fn usual_ticks(self) -> Self {
+        self.config("tickTime", "2000").config("minSessionTimeout", "-1").config("maxSessionTimeout", "-1")
+    }
+
     /// How many servers; one is standalone.
     #[must_use]
     pub fn members(mut self, members: usize) -> Self {

@@ -48,6 +48,7 @@ impl Lock {
             name: checked.unwrap_or_else(|_| Name::placeholder()),
             shape,
             ttl: TTL_DEFAULT,
+            ttl_chosen: false,
             label: core.label.clone(),
             owner,
             repeatable: false,
@@ -71,10 +72,11 @@ impl Lock {
         self.core.clock.now()
     }
 
-    /// How long the lock outlives a holder that died: 100 ms to 24 h, 10 s by default. The watchdog renews
-    /// every third of it.
+    /// How long the lock outlives a holder that died: 100 ms to 24 h, and what the store can keep; 10 s by default, or what
+    /// comes closest to that in this store. The watchdog renews every third of it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.plan_mut().ttl = ttl;
+        let plan = self.plan_mut();
+        (plan.ttl, plan.ttl_chosen) = (ttl, true);
         self
     }
 
@@ -212,11 +214,12 @@ impl Lock {
         }
         self.core.refuse_if_closed()?;
         let capabilities = self.core.backend.capabilities();
-        self.plan.check(&capabilities)?;
-        if capabilities.blocks && self.plan.may_join_cohort() {
-            cohort::acquire(&self.core, &self.plan, wait).await
+        let plan = self.plan.within_limits(&capabilities);
+        plan.check(&capabilities)?;
+        if capabilities.blocks && plan.may_join_cohort() {
+            cohort::acquire(&self.core, &plan, wait).await
         } else {
-            acquire_apart(&self.core, &self.plan, wait).await
+            acquire_apart(&self.core, &plan, wait).await
         }
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) name: Name,
     pub(crate) shape: Shape,
     pub(crate) ttl: Duration,
+    /// Whether somebody chose the ttl. One that nobody chose is brought within what the store can keep.
+    pub(crate) ttl_chosen: bool,
     pub(crate) label: Arc<str>,
     /// The owner, if the caller or its session has one; else each claim gets its own.
     pub(crate) owner: Option<Owner>,
@@ -67,7 +69,7 @@ pub(crate) struct Plan {
 
 /// Checks a ttl against what the store can keep.
 pub(crate) fn check_ttl(ttl: Duration, store: &Capabilities) -> Result<()> {
-    let (min, max) = (store.ttl_min.max(TTL_MIN), store.ttl_max.min(TTL_MAX));
+    let (min, max) = store.ttl_limits();
     if (min..=max).contains(&ttl) {
         return Ok(());
     }
@@ -98,6 +100,15 @@ impl Plan {
             _ => None,
         };
         missing.map_or(Ok(()), |what| Err(Error::new(ErrorKind::Conflict, format!("this store has no {what}"))))
+    }
+
+    /// The plan, with a ttl that the store can keep if nobody chose another.
+    pub(crate) fn within_limits(self: &Arc<Self>, store: &Capabilities) -> Arc<Self> {
+        let ttl = store.nearest_ttl(self.ttl);
+        if self.ttl_chosen || ttl == self.ttl {
+            return self.clone();
+        }
+        Arc::new(Self { ttl, ..Self::clone(self) })
     }
 
     /// Whether tasks of this process that want the same may hand it over among themselves.

@@ -14,7 +14,7 @@ use tenure_testkit::servers::{Builder, Redis, leftovers, without_expiry};
 use tokio::task::JoinHandle;
 
 /// Longer than anything takes on a busy machine; a wait that gets here has failed.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// A ttl that never runs out by itself: nothing that needs a renewal or an expiry happens within [`LIMIT`], except
 /// that waiters are renewed every five seconds.
 pub(crate) const LONG: Duration = Duration::from_secs(600);

@@ -68,10 +68,15 @@ async fn a_claim_that_arrives_after_it_was_given_up_is_in_nobodys_way() {
         } else {
             tokio::time::sleep(Duration::from_millis(600)).await;
             let token = next.token().unwrap().to_string();
-            // A node that still had the one given up when it was asked gets it with a renewal.
-            let all_have_it = async || nodes.records(&name).iter().all(|record| record.contains(&token));
-            until("its record on every node", all_have_it).await;
-            assert!(next.is_held());
+            // A node that still had the one given up when it was asked gets it with a renewal, unless the one given up had
+            // proposed a higher token there: the clocks of two clients differ a little.
+            let only_it = async || {
+                let records = nodes.records(&name);
+                assert!(next.is_held(), "lost: {records:?}");
+                let (mine, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.contains(&token));
+                mine.len() >= 3 && others.iter().all(|record| record.is_empty())
+            };
+            until("most nodes have it, and none the one given up", only_it).await;
             next.release().await.unwrap();
         }
         nodes.no_keys_left().await;

@@ -6,8 +6,9 @@ use tenure::backends::zookeeper::ZookeeperBackend;
 use tenure::clock::SystemClock;
 use tenure::{Error, ErrorKind};
 use tenure_testkit::servers::{Zookeeper, shared};
+use zookeeper_client::{Acls, CreateMode};
 
-use crate::support::{LONG, connect, soon, until};
+use crate::support::{LONG, connect, raw, soon, until};
 
 async fn refused(url: &str) -> Error {
     soon("an answer", ZookeeperBackend::open(url, Arc::new(SystemClock))).await.unwrap_err()
@@ -31,6 +32,22 @@ async fn what_one_user_made_no_other_may_use() {
     let same = connect(&url("locker:s3cret%2Fwith%40chars@")).await;
     assert_eq!(same.inspect("x").await.unwrap().holders.len(), 1);
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chroot_that_is_there_is_used_below_a_node_that_nobody_may_change() {
+    let servers = shared::zookeeper();
+    let raw = raw(servers).await;
+    let (open, closed) = (Acls::anyone_all(), Acls::anyone_read());
+    raw.create("/closed", b"", &CreateMode::Persistent.with_acls(open)).await.unwrap();
+    raw.create("/closed/app", b"", &CreateMode::Persistent.with_acls(open)).await.unwrap();
+    raw.set_acl("/closed", &closed, None).await.unwrap();
+    let tenure = connect(&servers.url_below("/closed/app")).await;
+    let guard = tenure.lock("x").ttl(LONG).acquire().await.unwrap();
+    soon("a release", guard.release()).await.unwrap();
+    let below = connect(&servers.url_below("/closed/app/made/by/tenure")).await;
+    assert!(below.lock("x").ttl(LONG).try_acquire().await.unwrap().is_some());
+    assert_eq!(refused(&servers.url_below("/closed/other")).await.kind(), ErrorKind::Denied);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

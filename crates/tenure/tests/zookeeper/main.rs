@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
 
 mod access;
+mod close;
+mod commands;
 mod doubt;
 mod ensemble;
 mod layout;

@@ -17,9 +17,9 @@ pub(crate) async fn connect(url: &str) -> Tenure {
     Tenure::connect(url).await.unwrap()
 }
 
-/// Waits for what a server or another task does, for at most half a minute.
+/// Waits for what a server or another task does, for at most a minute.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), future).await.unwrap_or_else(|_| panic!("{what} takes too long"))
+    tokio::time::timeout(Duration::from_secs(60), future).await.unwrap_or_else(|_| panic!("{what} takes too long"))
 }
 
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {

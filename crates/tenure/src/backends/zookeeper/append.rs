@@ -13,6 +13,7 @@ use super::look::{Fresh, Judged};
 use super::mind;
 use super::moving::stem;
 use super::names::{Node, in_order};
+use super::pulse::Trusted;
 use super::record::{Known, Record};
 use super::session::{Answered, Kind, Session};
 use super::table::{Entry, Placed};
@@ -401,10 +402,10 @@ impl Asking {
         let again = record.attempt == self.request.attempt;
         let number = if again { known.number() } else { self.new_number(known.number()) };
         let ttl = record.ttl().max(self.request.ttl);
-        let session = self.desk.session(ttl).await.map_err(|_| Refused::Timeout)?;
+        let trusted = Trusted { seen: self.desk.clock.now(), ttl: record.ttl() };
+        let session = self.desk.session_outliving(self.request.id, ttl, trusted).await.map_err(|_| Refused::Timeout)?;
         let mut taken = Record::of(&self.request, ttl);
         (taken.token, taken.number) = (Some(known.token()), Some(number));
-        let trusted = record.ttl();
         if self.desk.transfer(&session, &self.name, (node, known.version), taken, trusted).await?.is_none() {
             return Ok(None);
         }

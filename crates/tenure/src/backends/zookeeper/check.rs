@@ -15,6 +15,7 @@ use super::listings::Listings;
 use super::look::Fresh;
 use super::moving::stem;
 use super::names::Node;
+use super::pulse::Trusted;
 use super::record::{Known, Record};
 use super::release::Meant;
 use super::renew::renew;
@@ -178,11 +179,11 @@ async fn nothing_counts_while_it_is_not_known_what_timeout_a_connection_has() {
     let session = desk.session(LONG).await.unwrap();
     reconnect(&session).await;
     let (connection, counted) = (session.doubt().unwrap(), session.counted());
-    let until = desk.clock.now() + LONG;
-    assert!(!session.prove(until).await.unwrap(), "although it was written to");
+    let trusted = Trusted { seen: desk.clock.now(), ttl: LONG };
+    assert!(desk.prove(&session, trusted).await.is_err(), "although it was written to");
     assert_eq!(session.counted(), counted);
     assert!(session.settle(connection, session.tick()));
-    assert!(session.prove(until).await.unwrap() && session.counted() > counted);
+    assert!(desk.prove(&session, trusted).await.is_ok() && session.counted() > counted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +249,8 @@ async fn a_claim_that_is_fetched_does_not_undo_that_another_attempt_has_it() {
     let session = two.session(LONG).await.unwrap();
     let mut record = Record::of(&wish, LONG);
     (record.number, record.token) = (Some(known.number()), Some(known.token()));
-    let moved = two.transfer(&session, &name(), (&node, known.version), record, LONG).await.unwrap();
+    let trusted = Trusted { seen: session.counted(), ttl: LONG };
+    let moved = two.transfer(&session, &name(), (&node, known.version), record, trusted).await.unwrap();
     assert!(moved.is_none(), "{moved:?}");
     let (_, known) = found(&two, wish.id).await.remove(0);
     assert_eq!(known.number(), later.number);
@@ -270,15 +272,17 @@ async fn a_claim_goes_only_where_it_lives_as_long_as_it_was_trusted() {
     let mut record = Record::of(&wish, long);
     (record.number, record.token) = (Some(known.number()), Some(known.token()));
     // Longer than anything can be known to live.
-    let refused = desk.transfer(&next, &name(), (&node, known.version), record, long * 3).await;
+    let trusted = Trusted { seen: desk.clock.now(), ttl: long * 3 };
+    let refused = desk.transfer(&next, &name(), (&node, known.version), record, trusted).await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(placed_at(&desk, wish.id), node.name);
-    let trusted = desk.clock.now() - next.tick() + long;
-    assert!(next.prove(trusted).await.unwrap() && next.counted() + long >= trusted);
+    let now = desk.clock.now();
+    let trusted = Trusted { seen: now, ttl: short }.until(now, next.tick());
     let longer = renewed(&desk, &[&ClaimRequest { ttl: long, ..wish.clone() }]).await.remove(0);
     let Renewed::Stands(after) = longer else { panic!("{longer:?}") };
     assert_eq!((after.number, after.ttl), (before.number, long));
-    assert_eq!(desk.table.get(wish.id).unwrap().session.id, next.id);
+    let session = desk.table.get(wish.id).unwrap().session;
+    assert!(session.timeout == long && session.counted() + long >= trusted, "{session:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use super::close::Closings;
 use super::doubt::Doubted;
 use super::error::unavailable;
 use super::keeper;
@@ -44,8 +45,8 @@ impl Place {
     }
 
     /// What whoever came at this moment is told; nothing if it has to be tried.
-    fn answer(&self, came: Moment) -> Option<Result<Arc<Session>>> {
-        if let Some(session) = self.living() {
+    fn answer(&self, came: Moment, suits: impl Fn(&Session) -> bool) -> Option<Result<Arc<Session>>> {
+        if let Some(session) = self.living().filter(|session| suits(session)) {
             return Some(Ok(session.clone()));
         }
         // It was tried while this one waited for its turn to try.
@@ -68,6 +69,7 @@ pub(super) struct Desk {
     pub(super) asked_at: tokio::sync::Mutex<Option<Moment>>,
     pub(super) doubted: Arc<Doubted>,
     slots: Mutex<HashMap<Duration, Slot>>,
+    pub(super) closings: Closings,
     ended: Mutex<VecDeque<i64>>,
     known: Mutex<HashMap<String, Arc<Known>>>,
     /// Notes of broken claims that this client wrote, and when they may go.
@@ -101,6 +103,7 @@ impl Desk {
             asked_at: tokio::sync::Mutex::default(),
             doubted: Arc::default(),
             slots: Mutex::default(),
+            closings: Closings::default(),
             ended: Mutex::default(),
             known: Mutex::default(),
             notes: Mutex::default(),
@@ -181,10 +184,23 @@ impl Desk {
     ///
     /// Cancel safe: a session that is not finished ends by itself.
     pub(super) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
+        self.session_that(ttl, |_| true).await
+    }
+
+    /// The session for claims of this ttl; a new one in place of one that does not suit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that is not finished ends by itself.
+    pub(super) async fn session_that(
+        self: &Arc<Self>,
+        ttl: Duration,
+        suits: impl Fn(&Session) -> bool,
+    ) -> Result<Arc<Session>> {
         let timeout = self.timeout_of(ttl)?;
         let came = self.clock.now();
         let mut place = self.slot(timeout)?.lock_owned().await;
-        if let Some(answer) = place.answer(came) {
+        if let Some(answer) = place.answer(came, suits) {
             return answer;
         }
         // On its own, so that one who gives up does not begin anew each time.
@@ -278,7 +294,16 @@ impl Desk {
             own.session = None;
             slots.remove(&session.timeout);
         }
+        self.table.let_go(session, None, &self.closings);
         true
+    }
+
+    /// Takes those of the present sessions that are meant.
+    pub(super) fn take_sessions(&self, meant: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
+        let slots = unpoisoned(&self.slots);
+        // One that is being made is left to whoever makes it.
+        let places = slots.values().filter_map(|slot| slot.try_lock().ok());
+        places.filter_map(|mut place| place.session.take_if(|session| meant(session))).collect()
     }
 
     /// Takes a session that has ended out of its slot, so that it ends with its last user: as long as there is one, the

@@ -69,7 +69,8 @@ async fn keep(desk: Weak<Desk>, session: Weak<Session>) {
             if rounds.is_idle(&desk, &session) && desk.retire(&session) {
                 return;
             }
-            desk.pace().min(session.timeout / 10).clamp(ROUND.0, ROUND.1)
+            // Twice in that time, so that pings are not much further apart.
+            (desk.pace().min(session.timeout / 10) / 2).clamp(ROUND.0, ROUND.1)
         };
         pause(round).await;
     }

@@ -19,6 +19,7 @@ mod append;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, clippy::unwrap_used)]
 mod check;
+mod close;
 mod desk;
 mod doctor;
 mod doubt;
@@ -104,6 +105,8 @@ impl Backend for ZookeeperBackend {
             blocks: false,
             ttl_min: limits.floor().max(crate::TTL_MIN),
             ttl_max: limits.max.min(crate::TTL_MAX),
+            // What a lease counts from is proven by a write that comes a tick later.
+            lease_lag: limits.tick,
             ..Capabilities::ALL
         }
     }
@@ -142,6 +145,14 @@ impl Backend for ZookeeperBackend {
 
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
         carried(&self.desk.runtime, release::release(self.desk.clone(), name.clone(), id, number))
+    }
+
+    fn close(&self) -> Call<()> {
+        let desk = self.desk.clone();
+        carried(&self.desk.runtime, async move {
+            desk.close().await;
+            Ok(())
+        })
     }
 
     fn next_block(&self, _: &Name, _: ClaimId, _: Token, _: ClaimRequest) -> Call<Answer<Block>> {

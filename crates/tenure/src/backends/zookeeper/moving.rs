@@ -6,21 +6,18 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client::{CreateMode, Error as Refused, MultiWriter};
 
-use super::desk::Desk;
+use super::desk::{Desk, pause};
 use super::names::{Node, digits, prefix};
+use super::pulse::Trusted;
 use super::record::Record;
 use super::session::{Answered, Kind, Session};
 use super::table::{Entry, Placed};
+use crate::error::Result;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
 /// How often it is tried to prove that a session lives long enough: what is proven is of the past when the answer comes late.
 const PROOFS_MAX: usize = 4;
-
-/// What every lease ends sooner than the store has it.
-fn margin(ttl: Duration) -> Duration {
-    ttl / 100 + Duration::from_millis(2)
-}
 
 impl Desk {
     /// Puts a claim within one of its owner that holds: a node with that one's number. With `own`, the node it had goes. None
@@ -65,8 +62,7 @@ impl Desk {
     /// Makes the node of a claim anew in this session, in its place. None if the node is not there any more, or says something
     /// else than when it was looked into: then another attempt has taken the claim over, which must not be undone.
     ///
-    /// Somebody may rely on the claim for `trusted` from its latest renewal on, in the session it is in now: the new one has to
-    /// be known to live as long.
+    /// Somebody may rely on the claim in the session it is in now: the new one has to be known to live as long.
     ///
     /// # Cancel safety
     ///
@@ -77,7 +73,7 @@ impl Desk {
         name: &Name,
         (old, version): (&Node, i32),
         record: Record,
-        trusted: Duration,
+        trusted: Trusted,
     ) -> Answered<Option<Placed>> {
         self.prove(session, trusted).await?;
         let parent = self.paths.of(name);
@@ -94,8 +90,8 @@ impl Desk {
         let placed = Placed { node, number, token, version: 0 };
         let expires = self.clock.now() + record.ttl();
         self.table.change(record.id, |entry| {
-            entry.placed = Some(placed.clone());
-            (entry.session, entry.ttl, entry.expires) = (session.clone(), record.ttl(), expires);
+            (entry.session, entry.ttl) = (session.clone(), record.ttl());
+            entry.place(placed.clone(), expires);
         });
         drop(moving);
         Ok(Some(placed))
@@ -113,31 +109,68 @@ impl Desk {
         ttl: Duration,
     ) -> Answered<Option<Entry>> {
         let Some(placed) = &entry.placed else { return Ok(None) };
+        let trusted = Trusted { seen: self.clock.now(), ttl: entry.ttl };
         // Out of range, or no session to be had: it keeps the ttl it has, and says so.
-        let Ok(session) = self.session(ttl).await else { return Ok(Some(entry.clone())) };
+        let Ok(session) = self.session_outliving(id, ttl, trusted).await else { return Ok(Some(entry.clone())) };
         let Some(node) = Node::parse(&placed.node) else { return Ok(None) };
         let mut record = Record::of(&entry.request, ttl);
         (record.token, record.number) = (Some(placed.token), Some(placed.number));
-        let moved = self.transfer(&session, &entry.name, (&node, placed.version), record, entry.ttl).await?;
+        let moved = self.transfer(&session, &entry.name, (&node, placed.version), record, trusted).await?;
         Ok(moved.and_then(|_| self.table.get(id)))
     }
 
-    /// Makes sure that a session lives as long as a claim of this ttl may be relied on that is renewed elsewhere until now. An
-    /// error if that cannot be known, or not soon: others may be asked for together with it.
-    async fn prove(&self, session: &Session, ttl: Duration) -> Answered<()> {
-        let patience = session.tick() * 4 + ttl / 3;
-        timeout(patience, self.prove_patiently(session, ttl)).await.unwrap_or(Err(Refused::Timeout))
+    /// The session for claims of this ttl that another one is to be moved into. One that is not known to live long enough, and
+    /// that no other claim lives by, makes room for a new one: of that it is known at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that is not finished ends by itself.
+    pub(super) async fn session_outliving(
+        self: &Arc<Self>,
+        id: ClaimId,
+        ttl: Duration,
+        trusted: Trusted,
+    ) -> Result<Arc<Session>> {
+        let before = self.session(ttl).await?;
+        let suits = |session: &Session| self.outlives(session, trusted) || self.table.has_others(session.id, id);
+        let session = self.session_that(ttl, suits).await?;
+        if session.id != before.id {
+            self.table.let_go(&before, Some(id), &self.closings);
+        }
+        Ok(session)
     }
 
-    async fn prove_patiently(&self, session: &Session, ttl: Duration) -> Answered<()> {
+    /// Whether a session is known to live as long as somebody may rely on this claim.
+    fn outlives(&self, session: &Session, trusted: Trusted) -> bool {
+        session.counted() + session.timeout >= trusted.until(self.clock.now(), session.tick())
+    }
+
+    /// Makes sure that a session [outlives](Self::outlives) a claim. An error if that cannot be known, or not soon: others may
+    /// be asked for together with it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the session lives longer.
+    pub(super) async fn prove(&self, session: &Session, trusted: Trusted) -> Answered<()> {
+        if self.outlives(session, trusted) {
+            return Ok(());
+        }
+        let patience = session.tick() * 4 + trusted.ttl / 3;
+        timeout(patience, self.prove_patiently(session, trusted)).await.unwrap_or(Err(Refused::Timeout))
+    }
+
+    async fn prove_patiently(&self, session: &Session, trusted: Trusted) -> Answered<()> {
+        // What was answered a tick ago may be enough.
+        session.beat().await?;
+        if self.outlives(session, trusted) {
+            return Ok(());
+        }
         for _ in 0..PROOFS_MAX {
-            // Without the tick, so that what is proven holds as well a tick later, which proving takes.
-            let until = self.clock.now() + ttl;
-            if !session.prove(until).await? {
-                return Err(Refused::Timeout);
-            }
-            // It may have been renewed meanwhile. Whoever did that counts from a tick before, and leaves a margin.
-            if session.counted() + session.timeout + session.tick() + margin(ttl) >= self.clock.now() + ttl {
+            // What is answered now is known to the leader a tick later.
+            session.ping().await;
+            pause(session.tick()).await;
+            session.beat().await?;
+            if self.outlives(session, trusted) {
                 return Ok(());
             }
         }

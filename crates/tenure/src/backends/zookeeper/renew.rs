@@ -12,6 +12,7 @@ use super::error::of_request;
 use super::listings::Listings;
 use super::look::Fresh;
 use super::mind;
+use super::pulse::Trusted;
 use super::record::Record;
 use super::session::{Answered, Session};
 use super::stand::Missing;
@@ -27,9 +28,6 @@ const LOOKS_MAX: usize = 256;
 /// A write is waited for as long as the watchdog waits for an answer: a part of the ttl, and at least so long.
 const PATIENCE_PART: u32 = 9;
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
-/// A claim whose renewal would be due again at once is answered for a little later, so that asking has an end: when a tick is
-/// long beside the ttl, or the servers are just coming back.
-const PAUSE_PART: u32 = 12;
 
 /// # Cancel safety
 ///
@@ -49,19 +47,27 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
             sessions.insert(entry.session.id, entry.session);
         }
     }
+    let rest = rest_of(&sessions, now);
+    if !rest.is_zero() {
+        pause(rest).await;
+    }
     // First the writes: what is read behind them is no older.
     let beats = desk.beat_all(sessions).await;
     let listings = Listings::default();
     let mut value = Vec::with_capacity(batch.len());
+    // What was not answered for has no part in what the others count from.
+    let mut counted = Vec::with_capacity(batch.len());
     let mut failure = None;
     for some in batch.chunks(LOOKS_MAX) {
         let looks = some.iter().map(|request| desk.renewed(request, &beats, &listings));
-        for renewed in join_all(looks).await {
-            value.push(renewed.unwrap_or_else(|error| {
+        for looked in join_all(looks).await {
+            let (renewed, from) = looked.unwrap_or_else(|error| {
                 let why = error.to_string();
                 failure.get_or_insert(error);
-                Renewed::Unknown(why.into())
-            }));
+                unlike(Renewed::Unknown(why.into()))
+            });
+            value.push(renewed);
+            counted.extend(from);
         }
     }
     if let Some(error) = failure
@@ -69,20 +75,26 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
     {
         return Err(of_request(error));
     }
-    // What was not answered for has no part in what the others count from.
-    let stand = batch.iter().zip(&value).filter(|(_, renewed)| matches!(renewed, Renewed::Stands(_)));
-    let counted = stand.filter_map(|(request, _)| desk.table.get(request.id));
-    let counted: Vec<_> = counted.map(|entry| (entry.session.counted(), entry.ttl)).collect();
-    let counted_from = counted.iter().map(|(from, _)| *from).min().unwrap_or(now);
-    let due_at_once = counted.iter().filter(|(_, ttl)| counted_from + *ttl / 3 <= desk.clock.now());
-    if let Some((_, ttl)) = due_at_once.min_by_key(|(_, ttl)| *ttl) {
-        pause(*ttl / PAUSE_PART).await;
-    }
+    let counted_from = counted.into_iter().min().unwrap_or(now);
     Ok(Answer { value, counted_from })
+}
+
+/// The answer for one claim; and if it stands, what it counts from. That is of before the look which showed it
+/// standing: what is proven later may be of a time when somebody else had it.
+type Looked = (Renewed, Option<Moment>);
+
+/// The answer for a claim that does not stand.
+fn unlike(renewed: Renewed) -> Looked {
+    (renewed, None)
 }
 
 /// The sessions of a batch, by their ids.
 type Sessions = HashMap<i64, Arc<Session>>;
+
+/// How long a batch waits before it writes: until one of its sessions needs no rest any more.
+fn rest_of(sessions: &Sessions, now: Moment) -> Duration {
+    sessions.values().map(|session| session.rest(now)).min().unwrap_or_default()
+}
 
 /// How long a batch waits for the writes of its sessions, of which the shortest timeout is this.
 fn patience(shortest: Duration) -> Duration {
@@ -104,7 +116,7 @@ impl Desk {
         request: &RenewRequest,
         beats: &HashMap<i64, Answered<Moment>>,
         listings: &Listings,
-    ) -> Answered<Renewed> {
+    ) -> Answered<Looked> {
         let RenewRequest { id, ttl, .. } = request;
         let entry = self.table.get(*id);
         let Some((mut entry, placed)) = entry.and_then(|entry| entry.placed.clone().map(|placed| (entry, placed)))
@@ -114,10 +126,10 @@ impl Desk {
         if entry.session.has_ended() {
             // Whatever was entered after the claims of that session were removed goes now.
             self.session_ended(&entry.session);
-            return Ok(Renewed::Gone);
+            return Ok(unlike(Renewed::Gone));
         }
         if entry.ending {
-            return Ok(Renewed::Gone);
+            return Ok(unlike(Renewed::Gone));
         }
         match beats.get(&entry.session.id) {
             Some(Ok(_)) => {}
@@ -129,7 +141,8 @@ impl Desk {
         }
         if entry.session.doubt().is_some() {
             // It would count from before it reconnected, and all others that are asked for with it as well.
-            return Ok(Renewed::Unknown("it is not known yet whether its new server keeps the session as long".into()));
+            let why = "it is not known yet whether its new server keeps the session as long";
+            return Ok(unlike(Renewed::Unknown(why.into())));
         }
         if *ttl > entry.ttl {
             match self.lengthen(*id, &entry, *ttl).await? {
@@ -137,6 +150,7 @@ impl Desk {
                 None => return self.lost(*id, &entry, &placed).await,
             }
         }
+        let counted = entry.session.counted();
         let Some((standing, _)) = self.stand_among(*id, &entry, Some(listings)).await? else {
             return match self.table.get(*id) {
                 // On its way to another node, or there by now: asked for again soon.
@@ -152,16 +166,16 @@ impl Desk {
             self.tell_granted(*id, standing.number, grant);
         }
         mind::start(self, *id);
-        Ok(Renewed::Stands(standing))
+        Ok((Renewed::Stands(standing), Some(counted)))
     }
 
     /// A claim of this client is not at its node.
-    async fn lost(self: &Arc<Self>, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Renewed> {
+    async fn lost(self: &Arc<Self>, id: ClaimId, entry: &Entry, placed: &Placed) -> Answered<Looked> {
         let missing = self.missing(&entry.session, &entry.name, id, Some(placed.number)).await?;
         self.ended(id, placed, &missing);
         match missing {
-            Missing::Gone => Ok(Renewed::Gone),
-            Missing::Broken(note) => Ok(Renewed::Broken { by: note.by, reason: note.reason }),
+            Missing::Gone => Ok(unlike(Renewed::Gone)),
+            Missing::Broken(note) => Ok(unlike(Renewed::Broken { by: note.by, reason: note.reason })),
             Missing::Moved => {
                 let request = RenewRequest { name: entry.name.clone(), id, ttl: entry.ttl };
                 self.renew_strange(&request).await
@@ -170,24 +184,25 @@ impl Desk {
     }
 
     /// A claim that another process made, and that is to live on with this one: it is moved into a session of this one.
-    async fn renew_strange(self: &Arc<Self>, request: &RenewRequest) -> Answered<Renewed> {
+    async fn renew_strange(self: &Arc<Self>, request: &RenewRequest) -> Answered<Looked> {
         let RenewRequest { name, id, ttl } = request;
         let session = self.usual().await.map_err(|_| Refused::ConnectionLoss)?;
         for _ in 0..4 {
             let found = self.find(&session, name, *id, Fresh::Yes).await?;
             let living = found.into_iter().find(|(_, known)| !self.is_of_the_past(known.session));
             let Some((node, known)) = living else {
-                return Ok(match self.note(&session, *id).await? {
+                return Ok(unlike(match self.note(&session, *id).await? {
                     Some(note) => Renewed::Broken { by: note.by, reason: note.reason },
                     None => Renewed::Gone,
-                });
+                }));
             };
-            let Some(mut record) = known.record.clone() else { return Ok(Renewed::Gone) };
+            let Some(mut record) = known.record.clone() else { return Ok(unlike(Renewed::Gone)) };
             let ttl = record.ttl().max(*ttl);
             let timeout = self.timeout_of(ttl).map_or(record.ttl(), |_| ttl);
-            let target = self.session(timeout).await.map_err(|_| Refused::ConnectionLoss)?;
+            let trusted = Trusted { seen: self.clock.now(), ttl: record.ttl() };
+            let target = self.session_outliving(*id, timeout, trusted).await.map_err(|_| Refused::ConnectionLoss)?;
             (record.token, record.number) = (Some(known.token()), Some(known.number()));
-            let (old, trusted) = ((&node, known.version), record.ttl());
+            let old = (&node, known.version);
             record.ttl_us = crate::clock::micros(timeout);
             let Some(placed) = self.transfer(&target, name, old, record.clone(), trusted).await? else { continue };
             let entry = Entry {
@@ -205,14 +220,17 @@ impl Desk {
                 gate: Arc::default(),
             };
             let (entry, _) = self.table.enter(*id, || entry);
-            entry.session.beat_within(&self.runtime, patience(entry.session.timeout)).await?;
+            let counted = entry.session.beat_within(&self.runtime, patience(entry.session.timeout)).await?;
             let stands = self.stand(*id, &entry).await?;
             if let Some(Ok(_)) = stands.as_ref().map(|(standing, _)| &standing.state) {
                 // The answer tells: whoever asks for it knows that it holds.
                 self.table.change(*id, |entry| entry.told = true);
             }
             mind::start(self, *id);
-            return Ok(stands.map_or(Renewed::Gone, |(standing, _)| Renewed::Stands(standing)));
+            return Ok(match stands {
+                Some((standing, _)) => (Renewed::Stands(standing), Some(counted)),
+                None => unlike(Renewed::Gone),
+            });
         }
         Err(Refused::Timeout)
     }

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as Refused, SaslOptions, SessionState};
+use zookeeper_client::{
+    Acls, Client, Connector, CreateMode, CreateOptions, Error as Refused, SaslOptions, SessionState,
+};
 
-use super::desk::pause;
+use super::close::{self, Closing};
 use super::error::{is_answer, of_connecting, unavailable};
 use super::limits::Host;
 use super::names::{Paths, parent};
@@ -33,6 +36,9 @@ const SILENT_MAX: Duration = Duration::from_secs(3);
 /// A short ttl gives a larger part, up to so long: servers pause now and then.
 const SILENT_PART_SHORT: u32 = 4;
 const SILENT_SHORT: Duration = Duration::from_millis(500);
+/// A session whose claims are due again as soon as they are renewed is written to once in this part of its timeout, so that
+/// asking has an end: when a tick is long beside the ttl, or the servers are just coming back.
+const REST_PART: u32 = 12;
 /// How often the parents of a node are made before giving up: whoever removes empty ones comes once a minute.
 const TRIES_MAX: usize = 4;
 
@@ -61,10 +67,17 @@ pub(super) struct Session {
     /// Held by whoever writes the beat.
     pub(super) beating: Arc<tokio::sync::Mutex<()>>,
     beat: String,
+    /// When the latest beat was sent.
+    beaten: Mutex<Option<Moment>>,
     acls: Acls<'static>,
     /// Whether the server makes nodes that end by themselves once they are empty.
     containers: Arc<AtomicBool>,
     ended: AtomicBool,
+    /// Set if nothing lives by it: it is closed then once its last user has gone.
+    closing: Mutex<Option<Closing>>,
+    settings: Settings,
+    /// Where the client was opened.
+    runtime: Handle,
     /// Nodes made so far: whether there may be one that nobody knows of.
     pub(super) made: AtomicU64,
 }
@@ -77,11 +90,36 @@ impl fmt::Debug for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Sent now, and nobody waits for it. The session itself is left to its timeout, for a claim may be meant to
-        // outlive the one who made it; without one, this node is all that it has.
-        if !self.has_ended() {
-            drop(self.client.delete(&self.beat, None));
+        if self.has_ended() {
+            return;
         }
+        match self.closing.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(closing) => {
+                let connector = connector(&self.settings, self.timeout).with_session(self.client.session().clone());
+                self.runtime.spawn(close::close(connector, self.settings.servers(&self.hosts), closing));
+            }
+            // It is left to its timeout, for a claim may be meant to outlive the one who made it. Without one, this node is
+            // all that it has. Sent now, and nobody waits for it.
+            None => drop(self.client.delete(&self.beat, None)),
+        }
+    }
+}
+
+/// What all connections of a session are made by.
+fn connector(settings: &Settings, asked: Duration) -> Connector {
+    let connector = Client::connector().with_session_timeout(asked).with_connection_timeout(silence(asked));
+    let connector = match &settings.login {
+        Some(Login { user, password, scheme: Scheme::Digest }) => {
+            connector.with_auth("digest", format!("{user}:{password}").as_bytes())
+        }
+        Some(Login { user, password, scheme: Scheme::Sasl }) => {
+            connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone()))
+        }
+        None => connector,
+    };
+    match &settings.tls {
+        Some(tls) => connector.with_tls(tls.options.clone()),
+        None => connector,
     }
 }
 
@@ -100,22 +138,9 @@ impl Session {
     ) -> Result<Self> {
         let connected = async {
             loop {
-                let mut connector = Client::connector()
-                    .with_session_timeout(asked)
-                    .with_connection_timeout(silence(asked))
-                    .with_detached();
-                if let Some(Login { user, password, scheme }) = &settings.login {
-                    connector = match scheme {
-                        Scheme::Digest => connector.with_auth("digest", format!("{user}:{password}").as_bytes()),
-                        Scheme::Sasl => connector.with_sasl(SaslOptions::digest_md5(user.clone(), password.clone())),
-                    };
-                }
-                let connected = match &settings.tls {
-                    Some(tls) => connector.with_tls(tls.options.clone()),
-                    None => connector,
-                };
                 let sent = clock.now();
-                match connected.connect(&settings.servers(&hosts)).await {
+                // Detached: what it has may be meant to outlive this process.
+                match connector(settings, asked).with_detached().connect(&settings.servers(&hosts)).await {
                     // A short session leaves little time to connect in. Each try takes as long as that.
                     Err(Refused::Timeout) => {}
                     // At once, since a watcher tells only of what comes after it.
@@ -143,9 +168,13 @@ impl Session {
             clock,
             trust: Mutex::new(trust),
             beating: Arc::default(),
+            beaten: Mutex::default(),
             acls,
             containers,
             ended: AtomicBool::new(false),
+            closing: Mutex::default(),
+            settings: settings.clone(),
+            runtime: Handle::current(),
             made: AtomicU64::new(0),
         })
     }
@@ -171,6 +200,16 @@ impl Session {
 
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+    }
+
+    /// Nothing lives by it: it is closed once its last user has gone.
+    pub(super) fn let_go(&self, closing: Closing) {
+        *self.closing.lock().unwrap_or_else(PoisonError::into_inner) = Some(closing);
+    }
+
+    /// Something is to live by it, for as long as its timeout after its last user has gone.
+    pub(super) fn keep(&self) {
+        *self.closing.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -268,32 +307,21 @@ impl Session {
         Ok(self.counted())
     }
 
+    /// How long the next beat is put off: not at all, unless its claims would be due again at once after the latest.
+    pub(super) fn rest(&self, now: Moment) -> Duration {
+        if self.counted() + self.timeout / 3 > now {
+            return Duration::ZERO;
+        }
+        let beaten = *self.beaten.lock().unwrap_or_else(PoisonError::into_inner);
+        beaten.map_or(Duration::ZERO, |at| (at + self.timeout / REST_PART).since(now))
+    }
+
     async fn write_beat(&self) -> Answered<()> {
+        *self.beaten.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.now());
         match self.ask(Kind::Write, || self.client.set_data(&self.beat, b"", None)).await {
             Err(Refused::NoNode) => self.make(&self.beat, b"", CreateMode::Ephemeral).await,
             answer => answer.map(|_| ()),
         }
-    }
-
-    /// Whether it surely lives until this moment: known already, by a write, or by one that is a tick younger than what it
-    /// proves.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: at worst the session lives longer.
-    pub(super) async fn prove(&self, until: Moment) -> Answered<bool> {
-        let proven = || self.counted() + self.timeout >= until;
-        if proven() {
-            return Ok(true);
-        }
-        self.ping().await;
-        self.beat().await?;
-        if proven() {
-            return Ok(true);
-        }
-        pause(self.tick()).await;
-        self.beat().await?;
-        Ok(proven())
     }
 
     /// Reads something, so that a later write proves that the session lived now.
@@ -346,13 +374,19 @@ impl Session {
         Err(Refused::NoNode)
     }
 
-    /// Makes a node that stays, and its parents.
+    /// Makes a node that stays, and its parents, unless it is there.
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: at worst an empty node is left.
     pub(super) async fn make_root(&self, path: &str) -> Answered<()> {
         if path.len() <= 1 {
+            return Ok(());
+        }
+        // Making what is there is refused to whoever may not change its parent. Answered in the order they are sent in.
+        let synced = self.ask(Kind::Read, || self.client.sync(path));
+        let seen = self.ask(Kind::Read, || self.client.check_stat(path));
+        if let (Ok(()), Ok(Some(_))) = join(synced, seen).await {
             return Ok(());
         }
         let options = self.options(CreateMode::Persistent);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::close::{Closing, Closings};
 use super::session::Session;
 use crate::clock::Moment;
 use crate::machine::{ClaimRequest, Grant};
@@ -72,6 +73,7 @@ impl Entry {
 
     /// It is at this node, and nobody need renew it before that moment.
     pub(super) fn place(&mut self, placed: Placed, expires: Moment) {
+        self.session.keep();
         self.placed = Some(placed);
         self.expires = self.expires.max(expires);
     }
@@ -97,6 +99,7 @@ impl Table {
             return (entry.clone(), true);
         }
         let entry = new();
+        entry.session.keep();
         entries.insert(id, entry.clone());
         (entry, false)
     }
@@ -142,6 +145,19 @@ impl Table {
     /// How many claims a session has.
     pub(super) fn count(&self, session: i64) -> usize {
         self.entries().values().filter(|entry| entry.session.id == session).count()
+    }
+
+    /// Lets a session be closed once its last user has gone, if it has no claims but for this one.
+    pub(super) fn let_go(&self, session: &Session, but: Option<ClaimId>, closings: &Closings) {
+        let entries = self.entries();
+        if entries.iter().all(|(id, entry)| Some(*id) == but || entry.session.id != session.id) {
+            session.let_go(Closing::new(closings));
+        }
+    }
+
+    /// Whether a session has claims but for this one.
+    pub(super) fn has_others(&self, session: i64, but: ClaimId) -> bool {
+        self.entries().iter().any(|(id, entry)| *id != but && entry.session.id == session)
     }
 
     /// The waiting claims of this name, but for one.
