@@ -307,6 +307,14 @@ impl Etcd {
         leader.expect("etcd has no leader")
     }
 
+    /// The sum of what a member counts under a name, such as `grpc_server_msg_received_total`, in the lines that have all of `labels`.
+    pub fn counts(&self, member: usize, name: &str, labels: &[&str]) -> f64 {
+        let told = self.member(member).tells("/metrics").unwrap_or_default();
+        let lines =
+            told.lines().filter(|line| line.starts_with(name) && labels.iter().all(|label| line.contains(label)));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
     /// The process of a member.
     pub fn pid(&self, member: usize) -> u32 {
         self.member(member).process().pid()

@@ -65,6 +65,12 @@ async fn doctor_tells_of_members_versions_and_what_is_missing() {
     let facts = format!("{:?}", checkup.facts);
     assert!(facts.contains("3 with a vote, 2 needed"), "{facts}");
     assert!(facts.contains("leader") && facts.contains("follower") && facts.contains("shortest ttl"), "{facts}");
+    let versions: Vec<_> = checkup.facts.iter().filter_map(|(_, told)| told.split("etcd ").nth(1)).collect();
+    let old = versions.iter().any(|told| told.starts_with("3.4.2") || told.starts_with("3.5.0"));
+    let findings = format!("{:?}", checkup.findings);
+    assert_eq!(findings.contains("a leader that stands still"), old, "{versions:?} {findings}");
+    let failover = crate::support::connect(&etcd.url()).await.guarantees().failover;
+    assert_eq!(failover == tenure::backend::Survival::FencedOnly, old, "{versions:?} {failover}");
     let dead = (etcd.leader() + 1) % etcd.size();
     etcd.kill(dead);
     let checkup = tenure::examine(etcd.url()).await.unwrap();

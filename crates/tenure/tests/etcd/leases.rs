@@ -28,6 +28,32 @@ async fn a_lease_that_etcd_revokes_is_lost_at_the_next_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_whose_key_is_deleted_is_told_long_before_its_renewal() {
+    let etcd = Etcd::builder().members(1).start();
+    let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    // By itself, and while others wait; early, and once it has been held for a while.
+    let alone = a.lock("alone").ttl(LONG).acquire().await.unwrap();
+    let held = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    let next = waiting(&b, "x", LONG);
+    until_waiting(&b, "x", 1).await;
+    etcd.etcdctl(&["del", "--prefix", "alone/"]);
+    let loss = soon("the loss", alone.lost()).await;
+    assert!(matches!(loss, Loss::Gone), "{loss}");
+    let all = etcd.etcdctl(&["get", "--prefix", "--keys-only", "--sort-by=CREATE", "x/"]);
+    etcd.etcdctl(&["del", all.split_whitespace().next().unwrap()]);
+    let loss = soon("the loss", held.lost()).await;
+    assert!(matches!(loss, Loss::Gone), "{loss}");
+    let next = turn(next).await;
+    assert!(next.token() > held.token());
+    let all = leases(&etcd);
+    all.iter().for_each(|lease| drop(etcd.etcdctl(&["lease", "revoke", lease])));
+    soon("the next one's loss", next.lost()).await;
+    // One that is released is not lost.
+    let again = a.lock("x").ttl(LONG).acquire().await.unwrap();
+    soon("a release", again.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_whose_own_lease_ended_is_not_granted_by_it() {
     let etcd = Etcd::builder().members(1).start();
     let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);

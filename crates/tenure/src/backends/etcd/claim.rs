@@ -50,7 +50,7 @@ impl Desk {
         Err(Error::new(ErrorKind::Unavailable, "the queue changes faster than it can be joined"))
     }
 
-    async fn try_claim(&self, name: &Name, request: &ClaimRequest, tries: usize) -> Result<Settled> {
+    async fn try_claim(self: &Arc<Self>, name: &Name, request: &ClaimRequest, tries: usize) -> Result<Settled> {
         let known = self.known(name, request.id).filter(|known| !known.lease.is_gone());
         if let Some(known) = known.as_ref().filter(|known| known.ending) {
             // Its key goes before it gets another.
@@ -96,7 +96,13 @@ impl Desk {
     }
 
     /// Makes the key of a claim: at the tail if it may wait, else only where the name is free.
-    async fn append(&self, name: &Name, request: &ClaimRequest, lease: Arc<Lease>, waits: bool) -> Result<Settled> {
+    async fn append(
+        self: &Arc<Self>,
+        name: &Name,
+        request: &ClaimRequest,
+        lease: Arc<Lease>,
+        waits: bool,
+    ) -> Result<Settled> {
         let (under, key) = (self.keys.under(name), self.keys.claim(name, lease.id, request.id));
         if !self.begin(name, request, &key, &lease) {
             return Ok(None);
@@ -104,7 +110,10 @@ impl Desk {
         let value = self.value_of(request);
         let compare = if waits { Compare::absent(&key) } else { Compare::none_under(&under) };
         let front = || Request::Range(head(&under)).into();
-        let mut success = vec![put(&key, value.encode(), lease.id), front()];
+        // etcd reads all of a queue to find its front. A long one that is known need not be read.
+        let known = waits && self.ear.knows_to_be_long(name);
+        let mut success = vec![put(&key, value.encode(), lease.id)];
+        success.extend((!known).then(front));
         if request.attempt != 0 {
             // Used again after a break: what is told of the id from now on is about this claim.
             success.push(delete(&self.keys.note(request.id)));
@@ -121,8 +130,11 @@ impl Desk {
             return self.settle(name, request, own, &line, false).await;
         }
         let created = found.header().revision;
-        let front = found.into_ranges().next().ok_or_else(odd)?;
-        let line = self.telling(name, Line::of(&under, front.kvs, front.more, created)).await?;
+        let line = match found.into_ranges().next() {
+            Some(front) => Line::of(&under, front.kvs, front.more, created),
+            None => self.front_at(name, created).await?,
+        };
+        let line = self.telling(name, line).await?;
         let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
         self.settle(name, request, Some(own), &line, true).await
     }
@@ -142,6 +154,7 @@ impl Desk {
             ttl: request.ttl,
             unanswered: true,
             repeated: before.is_some_and(|before| before.unanswered || before.repeated),
+            leaving: false,
             ending: false,
         };
         self.remember(request.id, known)
@@ -170,7 +183,7 @@ impl Desk {
 
     /// What a claim comes to, given its own key, if it has one, and the queue. `appended` if the key was made just now.
     async fn settle(
-        &self,
+        self: &Arc<Self>,
         name: &Name,
         request: &ClaimRequest,
         own: Option<Entry>,
@@ -198,7 +211,13 @@ impl Desk {
         }
     }
 
-    async fn settle_appended(&self, name: &Name, request: &ClaimRequest, own: &Entry, line: &Line) -> Result<Settled> {
+    async fn settle_appended(
+        self: &Arc<Self>,
+        name: &Name,
+        request: &ClaimRequest,
+        own: &Entry,
+        line: &Line,
+    ) -> Result<Settled> {
         let before = line.queue_before(own.created, self.wall());
         if let Some(refusal) = before.refusal(request) {
             self.take_back(request.id, own).await?;
@@ -212,7 +231,7 @@ impl Desk {
             known.created = own.created;
             known.number = revision(own.created);
         });
-        match self.standing(name, request.id, own, line).await? {
+        match self.standing(name, request.id, own, line)? {
             Stood::Here(standing) => Ok(self.stands(request.id, &own.key, own.created, standing)),
             Stood::Elsewhere(line) => {
                 self.take_back(request.id, own).await?;
@@ -297,7 +316,13 @@ impl Desk {
     }
 
     /// The claim is in the queue already: the same answer, and a renewal. Another attempt with its id takes it over.
-    async fn answer_again(&self, name: &Name, request: &ClaimRequest, found: &Entry, line: &Line) -> Result<Settled> {
+    async fn answer_again(
+        self: &Arc<Self>,
+        name: &Name,
+        request: &ClaimRequest,
+        found: &Entry,
+        line: &Line,
+    ) -> Result<Settled> {
         let (Some(value), Some(part)) = (&found.value, found.part(request.id)) else { return Err(odd()) };
         if part.shape != request.shape || value.owner != request.owner {
             let refusal = Refusal::Mixed { live: part.shape, asked: request.shape };
@@ -320,6 +345,7 @@ impl Desk {
             ttl: Duration::from_micros(part.ttl).max(request.ttl),
             unanswered: false,
             repeated: true,
+            leaving: false,
             ending: false,
         };
         if !self.remember(request.id, known) {
@@ -336,7 +362,7 @@ impl Desk {
         if let Some(outer) = line.outer_of(found, request.id, self.wall()) {
             return self.re_enter(name, request, outer, part.clone(), Some(found), line).await;
         }
-        match self.standing(name, request.id, found, line).await? {
+        match self.standing(name, request.id, found, line)? {
             Stood::Here(standing) => Ok(self.stands(request.id, &found.key, found.created, standing)),
             Stood::Elsewhere(_) => {
                 // Asked for once more without this key, it is answered for by the other.
@@ -414,6 +440,9 @@ impl Desk {
             known.holds |= standing.state.is_ok();
             (!known.lease.is_gone()).then_some(counted_from)
         });
+        if standing.state.is_ok() {
+            self.ear.watches().holds(id);
+        }
         Some(Answer { value: Claimed::Stands(standing), counted_from: counted_from.flatten()? })
     }
 

@@ -4,7 +4,7 @@
 //! and answers of its own. All that one transaction makes has one revision, which is token and place in the queue: so no two of a
 //! convoy are about one name.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -34,12 +34,14 @@ struct Yard {
     under_way: usize,
     /// Whether somebody is about to send all that there is room for.
     setting_out: bool,
-    waiting: VecDeque<Traveller>,
+    /// Those about each name, in order.
+    waiting: HashMap<Name, VecDeque<Traveller>>,
+    /// Their names: each once, and one that just set out behind all others.
+    names: VecDeque<Name>,
 }
 
 #[derive(Debug)]
 struct Traveller {
-    name: Name,
     request: TxnRequest,
     answer: oneshot::Sender<Answer>,
 }
@@ -59,12 +61,25 @@ impl Convoy {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn txn(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
+        self.run(name, request, false).await
+    }
+
+    /// The same, before all others of its name that were not sent yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves its outcome unknown.
+    pub(super) async fn urgent(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
+        self.run(name, request, true).await
+    }
+
+    async fn run(self: &Arc<Self>, name: &Name, request: TxnRequest, urgent: bool) -> Answer {
         if self.road.settings.has_user() {
             // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
             return self.road.txn(&request).await;
         }
         let (answer, told) = oneshot::channel();
-        self.yard().waiting.push_back(Traveller { name: name.clone(), request, answer });
+        self.yard().add(name, Traveller { request, answer }, urgent);
         self.set_out();
         let given_up = |_| Err(Failure::Told(Status::unavailable("the request was given up")));
         told.await.unwrap_or_else(given_up)
@@ -149,18 +164,34 @@ impl Traveller {
 }
 
 impl Yard {
+    fn add(&mut self, name: &Name, traveller: Traveller, urgent: bool) {
+        let of_name = self.waiting.entry(name.clone()).or_default();
+        if of_name.is_empty() {
+            self.names.push_back(name.clone());
+        }
+        if urgent {
+            of_name.push_front(traveller);
+        } else {
+            of_name.push_back(traveller);
+        }
+    }
+
     fn first_of_each_name(&mut self) -> Vec<Traveller> {
-        let mut names = HashSet::new();
         let mut together = Vec::new();
-        let mut stay = VecDeque::new();
-        for traveller in std::mem::take(&mut self.waiting).into_iter().filter(Traveller::is_awaited) {
-            if together.len() < TOGETHER_MAX && names.insert(traveller.name.clone()) {
-                together.push(traveller);
+        let mut more = Vec::new();
+        while together.len() < TOGETHER_MAX
+            && let Some(name) = self.names.pop_front()
+        {
+            let Some(of_name) = self.waiting.get_mut(&name) else { continue };
+            let next = std::iter::from_fn(|| of_name.pop_front()).find(Traveller::is_awaited);
+            together.extend(next);
+            if of_name.is_empty() {
+                self.waiting.remove(&name);
             } else {
-                stay.push_back(traveller);
+                more.push(name);
             }
         }
-        self.waiting = stay;
+        self.names.extend(more);
         together
     }
 }

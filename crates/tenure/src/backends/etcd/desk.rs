@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use super::convoy::Convoy;
 use super::ear::Ear;
-use super::entry::{Entry, Keys, Line, Note, Part, Target, all, head, is_claim_under, only};
+use super::entry::{Entry, Keys, Line, Note, Part, all, head, is_claim_under, only};
 use super::error::odd;
 use super::lease::Leases;
 use super::road::Road;
 use super::table::{Claims, Known};
 use super::url::Settings;
+use super::versions::Versions;
 use super::wire::{
-    Answered as _, BY_CREATION, Compare, DESCENDING, DeleteRequest, PutRequest, RangeRequest, RangeResponse, Request,
-    RequestOp, TxnRequest, TxnResponse,
+    Answered as _, Compare, DeleteRequest, PutRequest, RangeRequest, RangeResponse, Request, RequestOp, TxnRequest,
+    TxnResponse,
 };
-use crate::backend::{Event, Shape, Standing};
+use crate::backend::{Event, Standing};
 use crate::clock::{Clock, Moment};
 use crate::error::{Loss, Result};
 use crate::machine::Grant;
@@ -26,8 +27,8 @@ use crate::token::Token;
 /// How often an operation is begun anew because a queue changed under it.
 pub(super) const TRIES_MAX: usize = 16;
 
-/// How many keys are read to find the claim before one that is far back.
-const BEFORE_MAX: i64 = 16;
+/// How many reads go into one transaction: etcd takes 128 unless told otherwise.
+pub(super) const READS_MAX: usize = 64;
 
 pub(super) struct Desk {
     pub(super) road: Arc<Road>,
@@ -35,6 +36,7 @@ pub(super) struct Desk {
     pub(super) keys: Keys,
     pub(super) leases: Leases,
     pub(super) ear: Ear,
+    pub(super) versions: Versions,
     pub(super) clock: Arc<dyn Clock>,
     /// Where what is done in the background runs.
     pub(super) runtime: tokio::runtime::Handle,
@@ -60,6 +62,7 @@ impl Desk {
             road,
             leases: Leases::new(clock.clone()),
             ear: Ear::default(),
+            versions: Versions::default(),
             clock,
             runtime,
             claims: Mutex::default(),
@@ -122,6 +125,21 @@ impl Desk {
         own_and_line(&under, found)
     }
 
+    /// The front of a queue as it was at a revision or later.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn front_at(&self, name: &Name, revision: i64) -> Result<Line> {
+        if let Some(line) = self.ear.front_at(name, revision).await {
+            return Ok(line);
+        }
+        let under = self.keys.under(name);
+        let found = self.range(head(&under)).await?;
+        let revision = found.header().revision;
+        Ok(Line::of(&under, found.kvs, found.more, revision))
+    }
+
     /// The front of a queue as it was read; all of it if the front does not tell who holds: names below this one took the room, or all
     /// that were read hold.
     ///
@@ -133,68 +151,43 @@ impl Desk {
         if tells { Ok(line) } else { self.line(name).await }
     }
 
-    /// How a claim stands whose key is there; watches for its turn if it waits.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing in etcd.
-    pub(super) async fn standing(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Stood> {
+    /// How a claim stands whose key is there; if it waits, it is told of its turn.
+    pub(super) fn standing(self: &Arc<Self>, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Stood> {
         let part = own.part(id).ok_or_else(odd)?;
-        let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
-        if let Some(stood) = self.stood(name, id, own, line) {
-            return Ok(stood);
-        }
-        if part.shape != Shape::Exclusive {
-            // What one that can hold together with others waits for is not the one before it.
-            let whole = self.line(name).await?;
-            if let Some(stood) = self.stood(name, id, own, &whole) {
-                return Ok(stood);
+        let queue = line.queue(self.wall());
+        let standing = match line.find(id) {
+            Some(found) if found.key != own.key => return Ok(Stood::Elsewhere(line.clone())),
+            Some(_) => queue.standing(id, self.wall()).ok_or_else(odd)?,
+            // Too far back to be read with the others: somebody waits before it.
+            None => {
+                let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
+                Standing { number, ttl, state: Err(queue.place_at_the_end(self.wall())) }
             }
-        }
-        // Too far back to be read with the others: it is the turn of the one before it first.
-        let under = self.keys.under(name);
-        let before = RangeRequest {
-            max_create_revision: own.created.saturating_sub(1),
-            sort_order: DESCENDING,
-            limit: BEFORE_MAX,
-            keys_only: true,
-            ..all(&under)
         };
-        debug_assert_eq!(before.sort_target, BY_CREATION);
-        let before = self.range(before).await?;
-        // Among keys of names below this one it may be further up: then anything may be what it waits for.
-        let before = before.kvs.into_iter().find(|kv| is_claim_under(&under, kv));
-        let target = before.map_or(Target::Everything, |kv| Target::Key(kv.key));
-        self.watch(name, id, target, line.revision);
-        let place = line.queue(self.wall()).place_at_the_end(self.wall());
-        Ok(Stood::Here(Standing { number, ttl, state: Err(place) }))
-    }
-
-    /// The same, as far as it is seen in what was read of the queue.
-    fn stood(&self, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Option<Stood> {
-        if line.find(id)?.key != own.key {
-            return Some(Stood::Elsewhere(line.clone()));
-        }
-        let standing = line.queue(self.wall()).standing(id, self.wall())?;
         match &standing.state {
-            Ok(_) => self.ear.forget(id),
-            Err(_) => self.watch(name, id, line.target(own, id), line.revision),
+            Ok(_) => self.ear.watches().stops_waiting(id),
+            Err(_) => self.wait_for(name, id, own),
         }
-        Some(Stood::Here(standing))
+        Ok(Stood::Here(standing))
     }
 
-    fn watch(&self, name: &Name, id: ClaimId, target: Target, revision: i64) {
+    fn wait_for(self: &Arc<Self>, name: &Name, id: ClaimId, own: &Entry) {
+        let mut more_is_known = false;
         // One that was given up meanwhile must not be watched for ever: whoever forgets it comes before this, or after it.
-        self.while_known(id, || self.ear.watch(id, target, &self.keys.under(name), revision));
+        self.while_known(id, || {
+            more_is_known = self.ear.watches().enter(name, &self.keys.under(name), id, own);
+        });
+        if more_is_known {
+            self.take_turns(name);
+        }
     }
 
-    /// Something changed before a claim that waits.
+    /// Something changed about a claim that waits.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the claim is looked at again by its next renewal.
-    pub(super) async fn look_again(&self, id: ClaimId) {
-        self.ear.looks(id);
+    pub(super) async fn look_again(self: &Arc<Self>, id: ClaimId) {
         let Some(known) = self.waiting(id) else { return };
         if let Err(error) = self.turn(id, &known).await {
             tracing::debug!(%error, name = %known.name, "a claim that waits could not be looked at");
@@ -202,7 +195,7 @@ impl Desk {
     }
 
     /// Looks whether it is a claim's turn, and tells it.
-    async fn turn(&self, id: ClaimId, known: &Known) -> Result<()> {
+    async fn turn(self: &Arc<Self>, id: ClaimId, known: &Known) -> Result<()> {
         if known.created == 0 {
             // The answer to its claim tells how it stands, and until then it is not known which key to look at.
             return Ok(());
@@ -222,7 +215,7 @@ impl Desk {
                 // That one has ended meanwhile, and it may be this one's turn.
                 continue;
             }
-            match self.standing(&known.name, id, &own, &line).await? {
+            match self.standing(&known.name, id, &own, &line)? {
                 Stood::Here(standing) => {
                     if let Ok(grant) = standing.state
                         && self.takes_hold(id, &own)
@@ -242,8 +235,12 @@ impl Desk {
         Ok(())
     }
 
-    /// A claim that waited has no key any more.
-    async fn is_not_there(&self, id: ClaimId, known: &Known) -> Result<()> {
+    /// A claim has no key any more, and not by its own client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it is told by its next renewal.
+    pub(super) async fn is_not_there(&self, id: ClaimId, known: &Known) -> Result<()> {
         // Its own lease has ended, or it was broken, which is told apart. Should it have joined what its owner holds, or have been claimed
         // anew, it has another key by now, and goes on.
         let loss = match self.note(id, Some(known.number)).await? {
@@ -254,7 +251,7 @@ impl Desk {
         Ok(())
     }
 
-    fn granted(&self, id: ClaimId, grant: Grant, number: u64) {
+    pub(super) fn granted(&self, id: ClaimId, grant: Grant, number: u64) {
         self.ear.tell(Event::Granted { id, grant, number });
     }
 
@@ -300,6 +297,7 @@ impl Desk {
             ttl,
             unanswered: false,
             repeated: true,
+            leaving: false,
             ending: false,
         };
         // Its own key, if it had one, is gone.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::desk::Desk;
 use super::error::in_words;
 use super::link::Link;
+use super::versions::{loses_leases, numbers};
 use super::wire::{MembersResponse, StatusResponse};
 use crate::clock::Clock;
 use crate::doctor::Checkup;
@@ -72,14 +71,8 @@ fn clusters(members: &[(String, std::result::Result<StatusResponse, String>)], c
 
 /// Every member the URL names, asked by itself.
 async fn members(desk: &Desk, checkup: &mut Checkup) -> Vec<(String, std::result::Result<StatusResponse, String>)> {
-    let settings = &desk.road.settings;
-    let probe = desk.keys.notes();
-    let asked = settings.members.iter().map(|member| async {
-        let link = Box::pin(Link::dial(member, settings.login.as_ref(), probe.clone(), desk.clock.clone()));
-        let status = async { link.await?.status().await };
-        (member.address.clone(), status.await.map_err(|status| in_words(&status)))
-    });
-    let members = join_all(asked).await;
+    let asked = desk.statuses().await.into_iter();
+    let members: Vec<_> = asked.map(|(address, status)| (address, status.map_err(|it| in_words(&it)))).collect();
     for (address, status) in &members {
         match status {
             Ok(status) => {
@@ -139,12 +132,6 @@ async fn quorum(link: &Link, asked: &[(String, std::result::Result<StatusRespons
     }
 }
 
-/// What goes before `-rc.1` and the like.
-fn numbers(version: &str) -> Option<(u32, u32, u32)> {
-    let mut numbers = version.split(['-', '+']).next()?.split('.').map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 /// Members whose version is too old, or known to lose leases: each kind is told once.
 fn versions(members: &[(&str, &StatusResponse)], checkup: &mut Checkup) {
     let those = |bad: fn((u32, u32, u32)) -> bool| {
@@ -160,12 +147,13 @@ fn versions(members: &[(&str, &StatusResponse)], checkup: &mut Checkup) {
             "upgrade etcd",
         );
     }
-    let losing =
-        those(|version| ((3, 4, 0)..(3, 4, 31)).contains(&version) || ((3, 5, 0)..(3, 5, 13)).contains(&version));
+    let losing = those(|version| version >= (3, 4, 0) && loses_leases(version));
     if !losing.is_empty() {
         checkup.problem(
-            format!("leases that are renewed may be revoked when the leader's disk stands still (etcd#15247): {losing}"),
-            "a lock can be lost though its holder renews it: the holder is told at its next renewal, and until then only a resource that compares tokens is safe",
+            format!(
+                "a leader that stands still (its process, its machine or its disk) and goes on may revoke leases that are renewed (etcd#15247): {losing}"
+            ),
+            "a lock can have two holders though both renew it: the first is told as soon as etcd has deleted its key, and until then only a resource that compares tokens is safe",
             "upgrade to 3.4.31, 3.5.13 or later",
         );
     }

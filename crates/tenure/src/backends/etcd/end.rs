@@ -27,6 +27,9 @@ impl Desk {
     /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
     pub(super) async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
         let known = self.known(name, id).filter(|known| known.created == 0 || number.is_none_or(|n| n == known.number));
+        if let Some(known) = &known {
+            self.update(id, &known.key, |known| known.leaving = true);
+        }
         let released = match known {
             Some(known) => self.release_known(name, id, number, known).await?,
             None => self.release_found(name, id, number).await?,
@@ -49,7 +52,13 @@ impl Desk {
         }
         let failure = vec![Request::Range(only(&known.key)).into()];
         let request = TxnRequest { compare, success: vec![delete(&known.key)], failure };
-        let found = self.convoy.txn(name, request).await?;
+        // What it ends is there for sure, and others wait for that: it goes before what is asked for. One whose key may yet be asked for
+        // goes behind that.
+        let found = if known.created != 0 && !known.unanswered && !known.repeated {
+            self.convoy.urgent(name, request).await?
+        } else {
+            self.convoy.txn(name, request).await?
+        };
         if found.succeeded {
             self.forget(id);
             self.spare_lease_of(Some(known));

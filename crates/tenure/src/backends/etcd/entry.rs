@@ -118,10 +118,6 @@ impl Entry {
         part.number.unwrap_or_else(|| revision(self.created))
     }
 
-    fn is_exclusive(&self) -> bool {
-        self.value.as_ref().is_none_or(|value| value.claims.iter().any(|part| part.shape == Shape::Exclusive))
-    }
-
     /// Its claims, with what they are given once they hold.
     fn claims(&self, now: Moment) -> Vec<(Claim, Grant)> {
         let token = Token(revision(self.created));
@@ -243,31 +239,6 @@ impl Line {
             before.holders().find(|held| held.owner == value.owner && !held.solo && held.shape.covers(part.shape))?;
         self.holding(outer)
     }
-
-    /// What a claim that waits has to watch: nothing else can bring its turn nearer.
-    pub(super) fn target(&self, own: &Entry, id: ClaimId) -> Target {
-        let Some((value, part)) = own.value.as_ref().zip(own.part(id)) else { return Target::Everything };
-        let before = || self.entries.iter().filter(|entry| entry.created < own.created);
-        let same_owner = |entry: &Entry| entry.value.as_ref().is_some_and(|other| other.owner == value.owner);
-        if matches!(part.shape, Shape::Permits { .. }) || before().any(same_owner) {
-            return Target::Everything;
-        }
-        let last_writer = || before().rfind(|entry| entry.is_exclusive());
-        let ahead = match part.shape {
-            Shape::Shared => last_writer(),
-            _ => before().next_back(),
-        };
-        ahead.map_or(Target::Everything, |entry| Target::Key(entry.key.clone()))
-    }
-}
-
-/// What a claim that waits watches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// One key.
-    Key(Vec<u8>),
-    /// Every key of the name.
-    Everything,
 }
 
 /// Where keys are.
@@ -404,21 +375,6 @@ mod tests {
         let queue = line.queue(Moment(0));
         let order: Vec<_> = queue.claims.iter().map(|claim| (claim.number, claim.grant.is_some())).collect();
         assert_eq!(order, [(3, true), (5, false), (9, false)]);
-        let own = line.find(ClaimId(11)).unwrap();
-        assert_eq!(line.target(own, ClaimId(11)), Target::Key(b"n/1-000000000000000a".to_vec()));
-    }
-
-    #[test]
-    fn a_reader_watches_the_last_writer_before_it() {
-        let owners = [(); 4].map(|()| Owner::random());
-        let kvs = vec![
-            kv("n/1-000000000000000a", 1, &value(10, &owners[0], Shape::Exclusive)),
-            kv("n/1-000000000000000b", 2, &value(11, &owners[1], Shape::Shared)),
-            kv("n/1-000000000000000c", 3, &value(12, &owners[2], Shape::Shared)),
-        ];
-        let line = Line::of(b"n/", kvs, false, 3);
-        let own = line.find(ClaimId(12)).unwrap();
-        assert_eq!(line.target(own, ClaimId(12)), Target::Key(b"n/1-000000000000000a".to_vec()));
     }
 
     #[test]

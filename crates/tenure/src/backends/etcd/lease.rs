@@ -9,16 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::link::Link;
 use super::road::{Failure, Road};
-use super::wire::{Answered as _, Header};
+use super::wire::{Answered as _, Header, KeepAliveResponse};
 use crate::clock::{Clock, Moment, micros};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many leases without a claim are kept for the next one.
 const SPARE_MAX: usize = 64;
+/// How many leases are made at a time.
+const MAKING_MAX: usize = 16;
 
 /// One lease of etcd, as this client knows it.
 #[derive(Debug)]
@@ -133,11 +136,19 @@ pub(super) struct Leases {
     spare: Mutex<HashMap<u64, Vec<Arc<Lease>>>>,
     /// All that some claim lives by, also those that other clients made.
     by_id: Mutex<HashMap<i64, Weak<Lease>>>,
+    /// For those that are made at the same time: thousands that are asked for at once keep etcd from all else.
+    making: Semaphore,
 }
 
 impl Leases {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, shared: tokio::sync::Mutex::default(), spare: Mutex::default(), by_id: Mutex::default() }
+        Self {
+            clock,
+            shared: tokio::sync::Mutex::default(),
+            spare: Mutex::default(),
+            by_id: Mutex::default(),
+            making: Semaphore::new(MAKING_MAX),
+        }
     }
 
     /// The lease that all claims with this ttl share which nobody else can join.
@@ -231,6 +242,8 @@ impl Leases {
 
     /// A lease of exactly so many seconds.
     async fn make(&self, road: &Road, seconds: u64, ttl: Duration, shared: bool) -> Result<Arc<Lease>> {
+        // It is never closed.
+        let _turn = self.making.acquire().await;
         let sent = self.clock.now();
         let asked = i64::try_from(seconds).unwrap_or(i64::MAX);
         let granted = road.ask(|link| async move { link.grant(asked).await }).await?;
@@ -247,19 +260,20 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Sends a keep-alive. It counts once a later answer shows it ([`Kept::counts`]).
+    /// Sends keep-alives; the answers in the same order. They count once a later answer shows it ([`Kept::counts`]).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: at worst the lease lives longer.
-    pub(super) async fn send(&self, link: &Link, lease: &Lease) -> std::result::Result<Kept, Status> {
+    /// Cancel safe: at worst the leases live longer.
+    pub(super) async fn send(&self, link: &Link, leases: &[i64]) -> std::result::Result<Vec<Kept>, Status> {
         let before = match link.seen() {
             Some(seen) => seen,
             None => link.look().await?,
         };
         let sent = self.clock.now();
-        let answer = link.keep_alive(lease.id).await?;
-        Ok(Kept { sent, before, answer: answer.header(), seconds: answer.ttl })
+        let answers = link.keep_alive(leases).await?;
+        let kept = |answer: KeepAliveResponse| Kept { sent, before, answer: answer.header(), seconds: answer.ttl };
+        Ok(answers.into_iter().map(kept).collect())
     }
 
     /// Keeps a lease alive for sure; false if etcd no longer has it.
@@ -272,7 +286,8 @@ impl Leases {
         let mut missing = false;
         for _ in 0..3 {
             let link = road.link().await?;
-            let kept = road.judged(&link, self.send(&link, lease).await)?;
+            let kept = road.judged(&link, self.send(&link, &[lease.id]).await)?;
+            let kept = kept.first().ok_or_else(super::error::odd)?;
             if kept.seconds <= 0 && missing {
                 return Ok(false);
             }

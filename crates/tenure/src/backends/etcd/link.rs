@@ -231,20 +231,26 @@ impl Link {
         self.call::<_, LeaseRevokeResponse>("/etcdserverpb.Lease/LeaseRevoke", LeaseId { id }).await.map(drop)
     }
 
-    /// One keep-alive: a stream of one request and one answer.
+    /// Keep-alives: a stream of so many requests, and of an answer to each, in order.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: at worst the lease lives longer.
-    pub(super) async fn keep_alive(&self, id: i64) -> Result<KeepAliveResponse, Status> {
+    /// Cancel safe: at worst the leases live longer.
+    pub(super) async fn keep_alive(&self, ids: &[i64]) -> Result<Vec<KeepAliveResponse>, Status> {
         let mut grpc = self.grpc();
-        let request = self.ask(futures_util::stream::iter([LeaseId { id }]));
+        let requests: Vec<LeaseId> = ids.iter().map(|id| LeaseId { id: *id }).collect();
+        let request = self.ask(futures_util::stream::iter(requests));
         let answered = async move {
             grpc.ready().await.map_err(|error| unconnected(&error))?;
             let codec: ProstCodec<LeaseId, KeepAliveResponse> = ProstCodec::default();
             let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
-            let mut answers = grpc.streaming(request, path, codec).await?.into_inner();
-            answers.message().await?.ok_or_else(|| Status::unavailable("a keep-alive was not answered"))
+            let mut stream = grpc.streaming(request, path, codec).await?.into_inner();
+            let mut answers = Vec::with_capacity(ids.len());
+            for id in ids {
+                let answer = stream.message().await?.filter(|answer: &KeepAliveResponse| answer.id == *id);
+                answers.push(answer.ok_or_else(|| Status::unavailable("a keep-alive was not answered"))?);
+            }
+            Ok(answers)
         };
         self.answered(&self.keep_alives, answered).await
     }

@@ -1,7 +1,7 @@
 //! etcd: one key for each claim, in the order etcd made them.
 //!
 //! `etcd://[USER:PASSWORD@]H1[:2379][,H2,H3][?prefix=/locks/]`. A claim is a key under the name, bound to a lease; the revision that made
-//! the key is its place in the queue and its fencing token. Whoever stands behind watches the key before it. Go's
+//! the key is its place in the queue and its fencing token. A client that waits watches the keys of the name. Go's
 //! `concurrency.Mutex` and `etcdctl lock` stand in the same queues.
 //!
 //! | fault | exclusion |
@@ -9,6 +9,7 @@
 //! | client crash | kept: its claims end one ttl later at the latest |
 //! | client pause | kept: the deadline is the client's own |
 //! | member crash, leader change, partition | kept: a majority decides; without one nothing is granted |
+//! | a leader that stands still and goes on | kept since 3.4.31 and 3.5.13; before, etcd revokes leases that are renewed, and only the token protects |
 //! | step of a member's clock | kept: leases count on clocks that do not step |
 //!
 //! Tokens are revisions: they grow as long as the cluster keeps its data. A cluster restored from a backup goes on from that backup's
@@ -28,8 +29,12 @@ mod renew;
 mod road;
 mod sweep;
 mod table;
+mod turns;
 mod url;
+mod versions;
 mod views;
+mod watched;
+mod watches;
 mod wire;
 
 use std::fmt;
@@ -79,6 +84,7 @@ impl EtcdBackend {
         let shown = settings.shown.clone();
         let desk = Desk::new(settings, clock);
         desk.road.link().await.map_err(|error| error.in_store(shown))?;
+        desk.learn_versions().await;
         Ok(Self { desk: Arc::new(desk), hears: AtomicBool::new(false) })
     }
 
@@ -104,9 +110,16 @@ pub(crate) async fn examine(url: &str, clock: Arc<dyn Clock>) -> Result<Checkup>
     let settings = Settings::parse(url)?;
     let shown = settings.shown.clone();
     let desk = Desk::new(settings, clock.clone());
-    let mut checkup = Checkup::of(&GUARANTEES);
-    checkup.add(doctor::examine(&desk, &*clock).await.map_err(|error| error.in_store(shown))?);
+    let found = doctor::examine(&desk, &*clock).await.map_err(|error| error.in_store(shown))?;
+    let mut checkup = Checkup::of(&guarantees(&desk));
+    checkup.add(found);
     Ok(checkup)
+}
+
+/// What the cluster guarantees, as old as its oldest member is.
+fn guarantees(desk: &Desk) -> Guarantees {
+    let failover = if desk.keeps_leases() { Survival::Kept } else { Survival::FencedOnly };
+    Guarantees { failover, ..GUARANTEES }
 }
 
 const GUARANTEES: Guarantees = Guarantees {
@@ -127,7 +140,7 @@ impl Backend for EtcdBackend {
     }
 
     fn guarantees(&self) -> Guarantees {
-        GUARANTEES
+        guarantees(&self.desk)
     }
 
     fn url(&self) -> &str {

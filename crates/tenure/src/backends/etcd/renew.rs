@@ -1,28 +1,29 @@
-//! Keeping claims alive: one keep-alive for each lease, and one look at each claim behind it.
+//! Keeping claims alive: one keep-alive for each lease, one look at each claim behind it, and one at each queue that they wait in.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tonic::Status;
 
-use super::desk::{Desk, Stood};
+use super::desk::{Desk, READS_MAX, Stood};
 use super::entry::{Entry, Line, head, is_claim_under, only};
-use super::error::translate;
+use super::error::{odd, translate};
 use super::lease::{Kept, Lease};
 use super::link::Link;
 use super::table::Known;
 use super::wire::{Answered as _, Header, RangeResponse, Request, TxnRequest};
 use crate::backend::{Answer, Place, RenewRequest, Renewed, Standing};
 use crate::clock::{Moment, micros};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::Grant;
+use crate::name::Name;
 use crate::owner::ClaimId;
 use crate::token::Token;
 
-/// How many reads go into one transaction: etcd takes 128 unless told otherwise.
-const READS_MAX: usize = 64;
+/// How many leases are kept alive over one stream, one after the other.
+const KEEPS_MAX: usize = 32;
 
 /// One claim of a batch.
 struct Asked {
@@ -41,9 +42,10 @@ fn by_id<'a>(claims: impl Iterator<Item = &'a Asked>) -> HashMap<i64, &'a Arc<Le
 struct Read {
     header: Header,
     own: Option<Entry>,
-    /// The front of its queue, if it waits.
-    line: Option<Line>,
 }
+
+/// The fronts of the queues that claims of a batch wait in, or why they could not be read.
+type Fronts = HashMap<Name, std::result::Result<Line, Error>>;
 
 /// How long nothing was answered when a renewal is repeated on another connection.
 fn unanswered(ttls: impl Iterator<Item = Duration>) -> Duration {
@@ -74,8 +76,9 @@ impl Desk {
         let counted_from = self.clock.now();
         let claims: Vec<&Asked> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
         let kept = self.keep_all(&link, &claims).await;
-        let reads = self.read_all(&link, &claims).await?;
-        let mut reads = reads.into_iter();
+        let (reads, fronts) = tokio::join!(self.read_all(&link, &claims), self.fronts(&claims));
+        let mut reads = reads?.into_iter();
+        let fronts = &fronts;
         let answers = asked.iter().map(|asked| {
             let read = asked.as_ref().ok().and_then(|_| reads.next());
             let kept = asked.as_ref().ok().and_then(|asked| kept.get(&asked.known.lease.id));
@@ -85,7 +88,7 @@ impl Desk {
                     // What one claim needs and does not get is no other's trouble.
                     (Ok(_), _, Some(Err(status))) => Renewed::Unknown(translate(&status).to_string().into()),
                     (Ok(asked), Some(kept), Some(Ok(read))) => {
-                        let judged = self.judge(asked, kept, read, counted_from).await;
+                        let judged = self.judge(asked, kept, read, fronts, counted_from).await;
                         judged.unwrap_or_else(|error| Renewed::Unknown(error.to_string().into()))
                     }
                     _ => Renewed::Unknown("etcd's answer cannot be understood".into()),
@@ -136,15 +139,23 @@ impl Desk {
             ttl: Duration::from_micros(part.ttl),
             unanswered: false,
             repeated: true,
+            leaving: false,
             ending: false,
         }))
     }
 
     /// Keeps every lease of the batch alive, each once.
     async fn keep_all(&self, link: &Link, claims: &[&Asked]) -> HashMap<i64, std::result::Result<Kept, Status>> {
-        let leases = by_id(claims.iter().copied());
-        let kept = leases.into_iter().map(|(id, lease)| async move { (id, self.leases.send(link, lease).await) });
-        let kept: HashMap<_, _> = join_all(kept).await.into_iter().collect();
+        let leases: Vec<i64> = by_id(claims.iter().copied()).into_keys().collect();
+        let kept = leases.chunks(KEEPS_MAX).map(|some| async move {
+            let kept = self.leases.send(link, some).await;
+            let of = |(place, id): (usize, &i64)| {
+                let missing = || Status::internal("an answer is missing");
+                (*id, kept.as_ref().map_err(Clone::clone).and_then(|kept| kept.get(place).copied().ok_or_else(missing)))
+            };
+            some.iter().enumerate().map(of).collect::<Vec<_>>()
+        });
+        let kept: HashMap<_, _> = join_all(kept).await.into_iter().flatten().collect();
         for answer in kept.values() {
             if answer.is_err() {
                 // Of several failures one is enough to look for another member.
@@ -156,16 +167,8 @@ impl Desk {
 
     /// Reads every claim of the batch over the link that its lease was kept alive by, in order. An error if none could be read.
     async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<std::result::Result<Read, Status>>> {
-        // Queues may be long, which is no trouble of those that hold: only their own keys are read, and apart from the others.
-        let numbered = claims.iter().copied().enumerate();
-        let (hold, wait): (Vec<_>, Vec<_>) = numbered.partition(|(_, asked)| asked.known.holds);
-        let pieces = hold.chunks(READS_MAX).chain(wait.chunks(READS_MAX / 2)).map(|piece| async move {
-            let (places, piece): (Vec<usize>, Vec<&Asked>) = piece.iter().copied().unzip();
-            places.into_iter().zip(self.read_piece(link, &piece).await).collect::<Vec<_>>()
-        });
-        let mut all: Vec<_> = join_all(pieces).await.into_iter().flatten().collect();
-        all.sort_by_key(|(place, _)| *place);
-        let all: Vec<_> = all.into_iter().map(|(_, read)| read).collect();
+        let pieces = claims.chunks(READS_MAX).map(|piece| self.read_piece(link, piece));
+        let all: Vec<_> = join_all(pieces).await.into_iter().flatten().collect();
         match all.first() {
             Some(Err(status)) if all.iter().all(std::result::Result::is_err) => Err(translate(status)),
             _ => Ok(all),
@@ -176,7 +179,7 @@ impl Desk {
         match self.read(link, piece).await {
             Ok(reads) => reads.into_iter().map(Ok).collect(),
             Err(_) if piece.len() > 1 && !link.is_left() => {
-                // It is because of one of them, such as a queue that is too large to be read. Which one, each finds out by itself.
+                // It is because of one of them, such as a value that is too large to be read. Which one, each finds out by itself.
                 let each = piece.iter().map(|asked| async move {
                     let read = self.read(link, &[asked]).await?.pop();
                     read.ok_or_else(|| Status::internal("an answer is missing"))
@@ -188,32 +191,36 @@ impl Desk {
     }
 
     async fn read(&self, link: &Link, piece: &[&Asked]) -> std::result::Result<Vec<Read>, Status> {
-        let mut success = Vec::new();
-        for asked in piece {
-            success.push(Request::Range(only(&asked.known.key)).into());
-            if !asked.known.holds {
-                success.push(Request::Range(head(&self.keys.under(&asked.known.name))).into());
-            }
-        }
+        let success = piece.iter().map(|asked| Request::Range(only(&asked.known.key)).into()).collect();
         let found = link.txn(TxnRequest { success, ..TxnRequest::default() }).await;
         let found = found.inspect_err(|status| drop(self.road.judged::<()>(link, Err(status.clone()))))?;
         let header = found.header();
         let mut ranges = found.into_ranges();
-        let mut next = || ranges.next().ok_or_else(|| Status::internal("an answer is missing"));
-        let mut reads = Vec::with_capacity(piece.len());
-        for asked in piece {
-            let own: RangeResponse = next()?;
+        let read = |asked: &&Asked| {
+            let own: RangeResponse = ranges.next().ok_or_else(|| Status::internal("an answer is missing"))?;
             let under = self.keys.under(&asked.known.name);
             let own = own.kvs.into_iter().find(|kv| is_claim_under(&under, kv)).map(Entry::of);
-            let line = if asked.known.holds {
-                None
-            } else {
-                let front = next()?;
-                Some(Line::of(&under, front.kvs, front.more, header.revision))
-            };
-            reads.push(Read { header, own, line });
+            Ok(Read { header, own })
+        };
+        piece.iter().map(read).collect()
+    }
+
+    /// The fronts of the queues in which claims wait: each once, and as they are known where they are watched.
+    async fn fronts(&self, claims: &[&Asked]) -> Fronts {
+        let waits = claims.iter().filter(|asked| !asked.known.holds).map(|asked| &asked.known.name);
+        let names: HashSet<&Name> = waits.collect();
+        let fronts = names.into_iter().map(|name| async move { (name.clone(), self.front(name).await) });
+        join_all(fronts).await.into_iter().collect()
+    }
+
+    async fn front(&self, name: &Name) -> Result<Line> {
+        if let Some(known) = self.ear.front(name) {
+            return Ok(known);
         }
-        Ok(reads)
+        let under = self.keys.under(name);
+        let found = self.range(head(&under)).await?;
+        let revision = found.header().revision;
+        self.telling(name, Line::of(&under, found.kvs, found.more, revision)).await
     }
 
     async fn judge(
@@ -221,6 +228,7 @@ impl Desk {
         asked: &Asked,
         kept: &std::result::Result<Kept, Status>,
         read: Read,
+        fronts: &Fronts,
         now: Moment,
     ) -> Result<Renewed> {
         let (id, known) = (asked.request.id, &asked.known);
@@ -281,31 +289,29 @@ impl Desk {
             // Its new lease was made after this renewal began, so it lives at least so long from then on.
             ttl = asked.request.ttl;
         }
-        let state = match read.line {
-            None => {
-                let token = Token(super::entry::revision(own.created));
-                Ok(Grant { token, block_end: token, at: part.since })
-            }
-            Some(line) => {
-                let line = self.telling(&known.name, line).await?;
-                match self.place(asked, own, &line).await? {
-                    Some(state) => state,
-                    None => return Ok(Renewed::Unknown("the claim is there by another key as well".into())),
-                }
+        let state = if known.holds {
+            let token = Token(super::entry::revision(own.created));
+            Ok(Grant { token, block_end: token, at: part.since })
+        } else {
+            let front = fronts.get(&known.name).ok_or_else(odd)?;
+            let line = front.as_ref().map_err(Error::again)?;
+            match self.place(asked, own, line)? {
+                Some(state) => state,
+                None => return Ok(Renewed::Unknown("the claim is there by another key as well".into())),
             }
         };
         Ok(Renewed::Stands(Standing { number, ttl, state }))
     }
 
     /// How a claim stands that waited when it was last looked at. None if that is not settled: it is looked at again.
-    async fn place(
+    fn place(
         self: &Arc<Self>,
         asked: &Asked,
         own: &Entry,
         line: &Line,
     ) -> Result<Option<std::result::Result<Grant, Place>>> {
         let id = asked.request.id;
-        let stood = self.standing(&asked.known.name, id, own, line).await?;
+        let stood = self.standing(&asked.known.name, id, own, line)?;
         let joins = line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some();
         let settled = match stood {
             Stood::Here(standing) if !joins => {
@@ -318,8 +324,7 @@ impl Desk {
             Stood::Here(_) => Some(Err(line.queue_before(own.created, self.wall()).place_at_the_end(self.wall()))),
             Stood::Elsewhere(_) => None,
         };
-        let desk = self.clone();
-        self.runtime.spawn(async move { desk.look_again(id).await });
+        self.look_again_soon(id);
         Ok(settled)
     }
 

@@ -69,6 +69,7 @@ impl Desk {
                 ttl: lease.ttl(),
                 unanswered: true,
                 repeated: true,
+                leaving: false,
                 ending: true,
             };
             self.end_orphan(id, orphan)

@@ -30,6 +30,8 @@ pub(super) struct Known {
     pub(super) unanswered: bool,
     /// Whether an earlier request for its key may have been done, or may still arrive.
     pub(super) repeated: bool,
+    /// This client has asked for its end: that its key goes is no news.
+    pub(super) leaving: bool,
     /// It is being ended by this client: its key may go at any moment, so it is nobody's to trust.
     pub(super) ending: bool,
 }
@@ -114,6 +116,11 @@ impl Desk {
         self.claims().0.get(&id).filter(|known| !known.holds && !known.ending).cloned()
     }
 
+    /// The claim with this id, should its key have to be there.
+    pub(super) fn untouched(&self, id: ClaimId) -> Option<Known> {
+        self.claims().0.get(&id).filter(|known| known.created != 0 && !known.leaving && !known.ending).cloned()
+    }
+
     /// False if the claim with this id is being ended: it is asked for anew once that is done.
     pub(super) fn remember(&self, id: ClaimId, known: Known) -> bool {
         let mut claims = self.claims();
@@ -155,7 +162,11 @@ impl Desk {
     /// A claim holds by this key. True if that is news.
     pub(super) fn takes_hold(&self, id: ClaimId, own: &Entry) -> bool {
         let holds = |known: &mut Known| !std::mem::replace(&mut known.holds, true);
-        self.vouch(id, &own.key, own.created, holds).unwrap_or(false)
+        let news = self.vouch(id, &own.key, own.created, holds).unwrap_or(false);
+        if news {
+            self.ear.watches().holds(id);
+        }
+        news
     }
 
     pub(super) fn forget(&self, id: ClaimId) -> Option<Known> {
@@ -259,6 +270,7 @@ mod tests {
             ttl: TTL,
             unanswered: false,
             repeated: false,
+            leaving: false,
             ending: false,
         }
     }

@@ -73,14 +73,10 @@ pub(super) struct RangeRequest {
     pub(super) sort_target: i32,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
-    #[prost(int64, tag = "13")]
-    pub(super) max_create_revision: i64,
 }
 
 /// `sort_order`: the least first.
 pub(super) const ASCENDING: i32 = 1;
-/// `sort_order`: the greatest first.
-pub(super) const DESCENDING: i32 = 2;
 /// `sort_target`: the revision that made the key.
 pub(super) const BY_CREATION: i32 = 2;
 
@@ -274,7 +270,7 @@ impl TxnResponse {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct WatchRequest {
-    #[prost(oneof = "WatchCommand", tags = "1, 2")]
+    #[prost(oneof = "WatchCommand", tags = "1, 2, 3")]
     pub(super) command: Option<WatchCommand>,
 }
 
@@ -284,6 +280,9 @@ pub(super) enum WatchCommand {
     Create(WatchCreate),
     #[prost(message, tag = "2")]
     Cancel(WatchCancel),
+    /// To be answered on the stream.
+    #[prost(message, tag = "3")]
+    Progress(Nothing),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -292,8 +291,9 @@ pub(super) struct WatchCreate {
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(super) start_revision: i64,
+    /// What is not to be told.
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) filters: Vec<i32>,
     #[prost(int64, tag = "7")]
     pub(super) watch_id: i64,
 }
@@ -322,6 +322,9 @@ pub(super) struct WatchResponse {
     pub(super) events: Vec<KeyEvent>,
 }
 
+/// Of [`WatchCreate::filters`]: no puts.
+pub(super) const NO_PUTS: i32 = 0;
+
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct KeyEvent {
     /// Zero for a put, one for a delete.
@@ -329,6 +332,12 @@ pub(super) struct KeyEvent {
     pub(super) kind: i32,
     #[prost(message, optional, tag = "2")]
     pub(super) kv: Option<KeyValue>,
+}
+
+impl KeyEvent {
+    pub(super) fn is_put(&self) -> bool {
+        self.kind == 0
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
