@@ -225,14 +225,16 @@ fn clocks_that_differ_are_found() {
 #[test]
 fn tokens_ahead_of_the_clocks_are_found() {
     let (fleet, store) = with_clocks(3);
-    for (seconds, severity) in [(5, "advice"), (60, "problem")] {
+    // Short of the ten seconds that a token may be ahead, and far from none: on a busy machine time passes until somebody looks.
+    for (seconds, severity) in [(9, "advice"), (60, "problem")] {
         fleet.nodes().iter().for_each(|node| node.shift_clock(seconds));
         store.tenure("run x -- true").exits(0);
         fleet.nodes().iter().for_each(|node| node.shift_clock(0));
         let found = findings(&store);
         assert_eq!(found.len(), 3, "{found:?}");
         for node in fleet.nodes() {
-            assert!(has(&store, severity, &format!("{}: its highest token is ", node.address())), "{found:?}");
+            let of_node = format!("{}: its highest token is ", node.address());
+            assert!(found.iter().any(|(how, what)| how == severity && what.starts_with(&of_node)), "{found:?}");
         }
     }
 }

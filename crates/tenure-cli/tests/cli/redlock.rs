@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tenure_testkit::servers::{Fleet, Redis};
 
-use crate::support::{Running, Store, bare, done, eventually, is_alive};
+use crate::support::{Done, Running, Store, bare, done, eventually, is_alive};
 
 /// A script that ignores every wish that it end.
 const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 0.05; done";
@@ -30,6 +30,18 @@ fn layouts(fleet: &Fleet) -> [Store; 2] {
     [patient(fleet), Store::on(fleet.url_with("layout=plain&node_timeout=500ms"))]
 }
 
+/// What a quorum answers: on a busy machine too few nodes may answer in time, and then all are asked again.
+fn answered(store: &Store, args: &str) -> Done {
+    let mut last = store.tenure(args);
+    eventually("a quorum answers", || {
+        if last.code == 69 {
+            last = store.tenure(args);
+        }
+        last.code != 69
+    });
+    last
+}
+
 #[test]
 fn a_script_takes_renews_and_gives_back_from_several_processes() {
     let fleet = Fleet::start(5);
@@ -46,7 +58,7 @@ fn a_script_takes_renews_and_gives_back_from_several_processes() {
         let shown = store.show("x");
         assert_eq!((&shown["holders"][0]["owner"], &shown["capacity"]), (&json!("me"), &json!(1)));
         assert_eq!(store.tenure("ls --json").exits(0).json()[0]["name"], "x");
-        store.tenure("renew x --owner you").exits(76);
+        answered(&store, "renew x --owner you").exits(76);
         store.tenure("release x --owner you").exits(1);
         store.tenure("release x --owner me").exits(0);
         // A node that greets late is not asked: it has the claim until somebody asks it.
@@ -56,7 +68,7 @@ fn a_script_takes_renews_and_gives_back_from_several_processes() {
             fleet.leftovers().is_empty()
         });
         store.tenure("release x --owner me").exits(1);
-        store.tenure("renew x --owner me").exits(76);
+        answered(&store, "renew x --owner me").exits(76);
         assert_eq!(store.tenure("ls --json").exits(0).json(), json!([]));
     }
     eventually("nothing is left", || fleet.leftovers().is_empty());
