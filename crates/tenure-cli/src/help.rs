@@ -50,12 +50,12 @@ Exit codes:
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP); the claim was ended first";
 
 pub(crate) const RUN: &str = "\
-The command runs in a process group of its own. If the lease cannot be kept, the command and all that it has started get \
-SIGTERM a grace before the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped: jobs \
-of a shell, nested runs and daemons too, in whatever group or session they run (but for what other services start for it, and \
-what runs as another user, say by sudo). A nested run that is killed has its command killed at once. SIGINT, SIGTERM and \
-SIGHUP are passed on to the command's group. The lock is free the moment the command ends; what it leaves running then \
-is left alone.
+The command runs in a process group of its own. If the lease cannot be kept, the command and all that it has started \
+get SIGTERM a grace before the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped: \
+jobs of a shell, nested runs and daemons too, in whatever group or session they run (but for what other services start \
+for it, and what runs as another user, say by sudo). A nested run that is killed has its command killed at once. \
+SIGINT, SIGTERM and SIGHUP are passed on to the command's group. The lock is free the moment the command ends; what it \
+leaves running then is left alone.
 
 Examples:
   tenure run nightly -- ./report.sh
@@ -76,8 +76,8 @@ Exit codes:
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const ACQUIRE: &str = "\
-Prints one line of JSON: {\"name\",\"owner\",\"state\",\"token\",\"expires_in_ms\"}, with the state held. Nothing renews the lock: call \
-renew in time, or let it run out. Prefer `tenure run` where you can: it renews, and stops the work when the lease is lost.
+Prints one line of JSON: {\"name\",\"owner\",\"state\",\"token\",\"expires_in_ms\"}, with the state held. \
+Nothing renews the lock: call renew in time, or let it run out. Prefer `tenure run` where you can: it renews, and stops the work when the lease is lost.
 
 Examples:
   owner=$(tenure acquire backup --ttl 1m --wait 10s | jq -r .owner)
@@ -89,8 +89,8 @@ Exit codes:
   75  somebody else holds it       143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const RENEW: &str = "\
-Prints what acquire prints. A claim that another process of its owner still waits with is renewed too; its state is waiting, \
-its token null, and the exit code 75, for the lock is somebody else's.
+Prints what acquire prints. A claim that still waits, since an acquire of its owner does, is renewed too: its state is \
+waiting, its token null, and the exit code 75, for the lock is somebody else's.
 
 Example:
   tenure renew backup --owner \"$owner\" --ttl 1m || exit     stop the work: it is not yours

@@ -28,8 +28,8 @@ pub fn redacted(url: &str) -> String {
     }
 }
 
-/// What is wrong with where a server's URL has its passwords: nobody can tell which part is secret, so no part of it may
-/// be shown or acted on. Stores ask this before anything else.
+/// What is wrong with where a server's URL has its passwords: nobody can tell which part is secret, so no part of it
+/// may be shown or acted on. Stores ask this before anything else.
 #[cfg_attr(
     not(any(feature = "redis", feature = "redlock", feature = "etcd", feature = "postgres", feature = "zookeeper")),
     allow(dead_code, reason = "no store has a URL with a password")

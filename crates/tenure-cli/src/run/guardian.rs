@@ -1,8 +1,8 @@
 //! The guardian: a process that outlives whatever befalls `tenure run`, for as long as the command does.
 //!
-//! It starts the command in a process group of its own, keeps the lease's deadline, and sees to it that nothing the command
-//! started outlives it. It hears of renewals over its stdin; when that closes, `tenure run` is gone and the command is
-//! ended at once. One thread, no runtime: three descriptors to wait for.
+//! It starts the command in a process group of its own, keeps the lease's deadline, and sees to it that nothing the
+//! command started outlives it. It hears of renewals over its stdin; when that closes, `tenure run` is gone and the
+//! command is ended at once. One thread, no runtime: three descriptors to wait for.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,8 +24,8 @@ use super::tree;
 use crate::exit::Exit;
 use crate::signals::Handlers;
 
-/// What the guardian is called where processes are listed. `killall tenure` would otherwise end the command's last keeper
-/// together with the first.
+/// What the guardian is called where processes are listed. `killall tenure` would otherwise end the command's last
+/// keeper together with the first.
 pub(crate) const COMMAND: &str = "lease-guardian";
 
 /// How often those are looked for that have not ended after SIGKILL: they may have been forked meanwhile.
@@ -234,8 +234,8 @@ impl Guardian {
     }
 }
 
-/// Whether nothing is left to do after the command has ended: what was told to stop is watched to its last process; what
-/// a command leaves running when it ends by itself is its own affair, as with flock.
+/// Whether nothing is left to do after the command has ended: what was told to stop is watched to its last process;
+/// what a command leaves running when it ends by itself is its own affair, as with flock.
 fn is_over(leash: &Leash, any_left: bool, kill_until: Option<u64>) -> bool {
     !leash.is_stopping() || !any_left || kill_until.is_some_and(|until| now() >= until)
 }

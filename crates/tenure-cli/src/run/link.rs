@@ -28,8 +28,8 @@ pub(crate) struct Link {
     socket: UnixStream,
     lines: Lines,
     guardian: Pid,
-    /// Listened for from the start, so that the guardian does not inherit a SIGCHLD that is ignored, as some daemons leave
-    /// it: it could not learn how the command ended.
+    /// Listened for from the start, so that the guardian does not inherit a SIGCHLD that is ignored, as some daemons
+    /// leave it: it could not learn how the command ended.
     children: Signal,
 }
 
@@ -99,7 +99,7 @@ impl Link {
         }
     }
 
-    /// Lets the guardian end, and reaps it: whoever inherits our children may reap nobody, and they would pile up there.
+    /// Lets the guardian end, and reaps it: whoever inherits our children may never reap them.
     ///
     /// # Cancel safety
     ///

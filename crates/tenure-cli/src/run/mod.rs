@@ -1,9 +1,9 @@
 //! `run`: a command under a lock.
 //!
 //! Three processes. `tenure run` holds the lock and talks to the store ([`supervise`]). The command runs in a process
-//! group of its own. Between them stands a small guardian ([`mod@guardian`]) that knows until when the lease is good and
-//! ends all that the command started ([`tree`]) before that, whatever becomes of `tenure run`: killed, stopped, or hanging
-//! on the store. They talk over a socket pair ([`control`]).
+//! group of its own. Between them stands a small guardian ([`mod@guardian`]) that knows until when the lease is good
+//! and ends all that the command started ([`tree`]) before that, whatever becomes of `tenure run`: killed, stopped, or
+//! hanging on the store. They talk over a socket pair ([`control`]).
 
 mod control;
 mod guardian;

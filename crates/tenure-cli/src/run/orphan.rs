@@ -13,8 +13,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How long SIGKILL may take.
 const KILL_MAX: Duration = Duration::from_secs(1);
 
-/// Ends everything that runs within the claim, a stopped guardian too: nobody else would if the lease were lost. Answers which
-/// signal did it, or `None` if nothing was running. `group` is the command's, if it is known.
+/// Ends everything that runs within the claim, a stopped guardian too: nobody else would if the lease were lost.
+/// Answers which signal did it, or `None` if nothing was running. `group` is the command's, if it is known.
 ///
 /// # Cancel safety
 ///

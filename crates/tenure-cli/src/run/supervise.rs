@@ -181,8 +181,8 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// The command's group, while it can be signalled: once the lease is lost the guardian ends everything, and may have
-    /// reaped the command.
+    /// The command's group, while it can be signalled: once the lease is lost the guardian ends everything, and may
+    /// have reaped the command.
     fn group(&self) -> Option<Pid> {
         self.pid.filter(|_| self.lost.is_none())
     }

@@ -107,7 +107,8 @@ fn a_nested_command_is_told_to_stop_once() {
 fn a_nested_command_whose_tenure_was_killed_is_killed_at_once() {
     let (store, other) = (store(), Store::new());
     let script = format!(
-        "$TENURE run y --on {} --ttl 1m -- sh -c 'echo $PPID > guardian; exec sh polite' & echo $! > inner; wait $!; sleep 60",
+        "$TENURE run y --on {} --ttl 1m -- sh -c 'echo $PPID > guardian; exec sh polite' &
+        echo $! > inner; wait $!; sleep 60",
         other.url()
     );
     let _run = store.start_until("x --ttl 1m", &script, "up");
@@ -185,7 +186,10 @@ fn what_runs_within_a_claim_is_found_where_proc_shows_other_pids() {
 #[test]
 fn a_command_that_forks_all_the_time_is_ended() {
     let store = store();
-    let forks = "bash -c 'set -m; (trap \"\" TERM; echo $BASHPID > up; while :; do (sleep 0.001 & sleep 0.002 & sleep 0.003) & wait $!; done) & wait'";
+    let busy =
+        "trap '' TERM; echo $BASHPID > up; while :; do (sleep 0.001 & sleep 0.002 & sleep 0.003) & wait $!; done";
+    fs::write(store.file("busy"), busy).unwrap();
+    let forks = "bash -c 'set -m; bash busy & wait'";
     let run = store.start_until("x --ttl 10s --grace 200ms", forks, "up");
     eventually("it forks", || !store.read("up").trim().is_empty());
     store.tenure("break x --yes").exits(0);
