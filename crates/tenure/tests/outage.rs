@@ -25,8 +25,8 @@ async fn acquire(tenure: &Tenure, prefix: &str, leases: usize, ttl: Duration, re
     guards
 }
 
-/// Lets time pass, near the deadlines in steps of a millisecond, until no lease is left. How many were told after their deadline, and whether all
-/// were told.
+/// Lets time pass, near the deadlines in steps of a millisecond, until no lease is left. How many were told after
+/// their deadline, and how many were not told.
 async fn count_late(world: &World, guards: &[Guard], within: Duration) -> (usize, usize) {
     let mut held: Vec<(usize, Moment)> = guards.iter().map(Guard::deadline).enumerate().collect();
     let (mut late, until) = (0, world.clock.now() + within);
