@@ -11,33 +11,19 @@ pub(super) struct Agenda {
     moments: BTreeMap<Moment, Vec<u32>>,
 }
 
-/// Where a slot stands on an agenda.
+/// Where a slot stands on an agenda; not on it if it is never due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    due: Moment,
+    pub(super) due: Moment,
     /// Its index among those due at the same moment.
-    place: u32,
-}
-
-impl Entry {
-    /// Not on the agenda.
-    pub(super) const NONE: Self = Self { due: NEVER, place: 0 };
-
-    pub(super) fn due(self) -> Moment {
-        self.due
-    }
-
-    /// Takes note that another entry's removal has moved it.
-    pub(super) fn moved_to(&mut self, place: u32) {
-        self.place = place;
-    }
+    pub(super) place: u32,
 }
 
 impl Agenda {
     /// Adds a slot.
     pub(super) fn add(&mut self, slot: u32, due: Moment) -> Entry {
         if due == NEVER {
-            return Entry::NONE;
+            return Entry { due, place: 0 };
         }
         let together = self.moments.entry(due).or_default();
         let place = u32::try_from(together.len()).unwrap_or(u32::MAX);
@@ -45,7 +31,7 @@ impl Agenda {
         Entry { due, place }
     }
 
-    /// Removes an entry. Answers the slot that has its place now, if there is one.
+    /// Removes an entry. Answers the slot that has moved to its place, and the place, if there is one.
     pub(super) fn remove(&mut self, entry: Entry) -> Option<(u32, u32)> {
         if entry.due == NEVER {
             return None;

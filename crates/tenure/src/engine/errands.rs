@@ -1,7 +1,7 @@
 //! Work that goes on after its caller has left.
 //!
-//! Most of it is to end claims. If the first try to end one fails, or there is none because its lease was just lost, it goes
-//! into a queue: one task for all of them, which asks for one at a time while the store fails.
+//! Most of it is to end claims. If the first try to end one fails, or there is none because its lease was just lost, it
+//! goes into a queue: one task for all of them, which asks for one at a time while the store fails.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -152,8 +152,8 @@ impl Core {
         }
     }
 
-    /// Ends a claim in the background, as long as the store may have it: it is asked before this returns, unless it is known
-    /// to be out of reach.
+    /// Ends a claim in the background, as long as the store may have it: it is asked before this returns, unless it is
+    /// known to be out of reach.
     pub(crate) fn end_behind(self: &Arc<Self>, ending: Ending) {
         if !self.reachable.load(Ordering::Acquire) {
             return self.end_later(ending);

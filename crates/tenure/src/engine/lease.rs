@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use crate::clock::{Moment, micros};
+use crate::clock::{Moment, NEVER, micros};
 
 /// `lost()` fires this long before the deadline, so that it is never late.
 const LOST_LEAD: Duration = Duration::from_millis(2);
 /// And this much earlier for each claim of the client: all may be lost at once, and tasks take time to wake.
 const LOST_LEAD_EACH: Duration = Duration::from_micros(1);
+/// Renewals and looks are rounded down to this part of the ttl, so that many become due together.
+const GRID: u64 = 64;
 /// The pause before a claim is asked for again: it doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DOUBLINGS: u32 = 6;
@@ -41,6 +43,16 @@ pub(crate) fn lost_at(deadline: Moment) -> Moment {
 pub(crate) fn tell_at(deadline: Moment, ttl: Duration, claims: usize) -> Moment {
     let each = LOST_LEAD_EACH.saturating_mul(u32::try_from(claims).unwrap_or(u32::MAX));
     deadline - (LOST_LEAD + each).min(margin(ttl))
+}
+
+/// When to look whether a claim is to be told at `tell_at`, or lives on: a little before, so that many share a moment.
+pub(crate) fn look_at(tell_at: Moment, ttl: Duration) -> Moment {
+    if tell_at == NEVER { NEVER } else { Moment(tell_at.as_micros() - tell_at.as_micros() % grid(ttl)) }
+}
+
+/// The part of a ttl that moments are rounded down to if many claims are to share them, in microseconds.
+pub(crate) fn grid(ttl: Duration) -> u64 {
+    (micros(ttl) / GRID).max(1)
 }
 
 /// When a held claim is renewed.

@@ -31,8 +31,6 @@ pub use lock::Lock;
 pub use plan::{TTL_DEFAULT, TTL_MAX, TTL_MIN, WaitStrategy};
 pub use session::Session;
 
-use crate::clock::micros;
-
 /// The longest label, in characters.
 const LABEL_CHARS_MAX: usize = 256;
 

@@ -35,6 +35,8 @@ pub(crate) struct Table {
     /// When leases may run out, apart from all else: losses are told first. A renewal does not move a claim here: if it
     /// is found to live on when its moment comes, it is given another.
     losses: Agenda,
+    /// How many claims there were when the losses that are now told began.
+    pub(super) telling: usize,
     pub(super) outage: Outage,
     /// From 0 to 1: keeps the retries of clients apart.
     pub(super) jitter: f64,
@@ -45,8 +47,11 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Slot {
     stamp: u64,
-    due: Entry,
-    loss: Entry,
+    /// Where it stands on both agendas: moments and places apart, as there may be very many slots.
+    due: Moment,
+    loss: Moment,
+    due_place: u32,
+    loss_place: u32,
     pub(crate) kind: Kind,
 }
 
@@ -109,10 +114,8 @@ impl Registry {
         let tell_at = if claim.is_granted() { tell_at } else { NEVER };
         table.set_due(key, ask_at);
         // One that is asked for before is watched from then on: most claims end sooner.
-        if tell_at < ask_at {
-            table.watch_loss(key);
-        }
-        self.ring_if_due_before(table, ask_at.min(tell_at));
+        let look_at = if tell_at < ask_at { table.watch_loss(key) } else { NEVER };
+        self.ring_if_due_before(table, ask_at.min(look_at));
     }
 
     /// The store has answered for a claim: those that were not asked for meanwhile are asked for now.
@@ -208,7 +211,7 @@ impl Table {
     fn insert(&mut self, kind: Kind, due: Moment) -> Key {
         self.stamps = self.stamps.wrapping_add(1);
         let stamp = self.stamps;
-        let slot = Some(Slot { stamp, due: Entry::NONE, loss: Entry::NONE, kind });
+        let slot = Some(Slot { stamp, due: NEVER, loss: NEVER, due_place: 0, loss_place: 0, kind });
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.slots[index as usize] = slot;
@@ -240,54 +243,56 @@ impl Table {
     }
 
     pub(crate) fn due(&mut self, key: Key) -> Moment {
-        self.slot(key).map_or(NEVER, |slot| slot.due.due())
+        self.slot(key).map_or(NEVER, |slot| slot.due)
     }
 
     /// Sets when a claim is asked for, or a timer goes off.
     pub(crate) fn set_due(&mut self, key: Key, due: Moment) {
-        let Some(before) = self.slot(key).map(|slot| slot.due).filter(|entry| entry.due() != due) else { return };
+        let Some(slot) = self.slot(key).filter(|slot| slot.due != due) else { return };
+        let before = Entry { due: slot.due, place: slot.due_place };
         if let Some((moved, place)) = self.due.remove(before)
             && let Some(slot) = self.slots.get_mut(moved as usize).and_then(Option::as_mut)
         {
-            slot.due.moved_to(place);
+            slot.due_place = place;
         }
         let entry = self.due.add(key.index, due);
         if let Some(slot) = self.slot(key) {
-            slot.due = entry;
+            (slot.due, slot.due_place) = (entry.due, entry.place);
         }
     }
 
     /// Sets when to look whether a lease has run out.
     pub(crate) fn set_loss(&mut self, key: Key, at: Moment) {
-        let Some(before) = self.slot(key).map(|slot| slot.loss).filter(|entry| entry.due() != at) else { return };
+        let Some(slot) = self.slot(key).filter(|slot| slot.loss != at) else { return };
+        let before = Entry { due: slot.loss, place: slot.loss_place };
         if let Some((moved, place)) = self.losses.remove(before)
             && let Some(slot) = self.slots.get_mut(moved as usize).and_then(Option::as_mut)
         {
-            slot.loss.moved_to(place);
+            slot.loss_place = place;
         }
         let entry = self.losses.add(key.index, at);
         if let Some(slot) = self.slot(key) {
-            slot.loss = entry;
+            (slot.loss, slot.loss_place) = (entry.due, entry.place);
         }
     }
 
     /// Sees to it that somebody looks when the lease of a granted claim may run out. Answers when.
     pub(crate) fn watch_loss(&mut self, key: Key) -> Moment {
         let Some(slot) = self.slot(key) else { return NEVER };
-        let watched = slot.loss.due();
+        let watched = slot.loss;
         let Kind::Claim(Beat { claim, .. }) = &slot.kind else { return NEVER };
         if watched != NEVER || !claim.is_granted() {
             return watched;
         }
         let claim = claim.clone();
-        let at = self.tell_at(&claim);
+        let at = lease::look_at(self.tell_at(&claim), claim.plan.ttl);
         self.set_loss(key, at);
         at
     }
 
     /// When the holder of this claim is told that it is lost, unless it is renewed.
     pub(crate) fn tell_at(&self, claim: &LiveClaim) -> Moment {
-        lease::tell_at(claim.deadline(), claim.plan.ttl, self.by_claim.len())
+        lease::tell_at(claim.deadline(), claim.plan.ttl, self.claims().max(self.telling))
     }
 
     /// How many claims there are.

@@ -30,8 +30,6 @@ const BATCH_MAX: usize = 256;
 const PROBE_MAX: usize = 16;
 /// The most due slots looked at before other tasks get their turn.
 const ROUND_MAX: usize = 1024;
-/// Renewals are rounded down to this part of the ttl, so that many become due together.
-const GRID: u64 = 64;
 /// The most answers that are taken note of before losses are looked for again.
 const ANSWERS_MAX: usize = 4;
 
@@ -144,11 +142,13 @@ impl Round {
     }
 }
 
-/// Tells holders that their leases have run out, and keeps in mind who was told, and whether it held. True if there may be
-/// more of them.
+/// Tells holders that their leases have run out, and keeps in mind who was told, and whether it held. True if there may
+/// be more of them.
 fn tell_losses(core: &Core, now: Moment, told: &mut VecDeque<(Arc<LiveClaim>, bool)>) -> bool {
     let mut lost = Vec::new();
     let mut table = core.registry.table();
+    // Fewer are left with each that is told, which must not put off the rest.
+    table.telling = table.telling.max(table.claims());
     let mut looks = 0..ROUND_MAX;
     while looks.next().is_some()
         && let Some(key) = table.first_loss(now)
@@ -156,13 +156,17 @@ fn tell_losses(core: &Core, now: Moment, told: &mut VecDeque<(Arc<LiveClaim>, bo
         let Some(claim) = table.beat(key).map(|beat| beat.claim.clone()) else { break };
         let tell_at = if claim.is_granted() { table.tell_at(&claim) } else { NEVER };
         if now < tell_at {
-            table.set_loss(key, tell_at);
+            let look_at = lease::look_at(tell_at, claim.plan.ttl);
+            table.set_loss(key, if now < look_at { look_at } else { tell_at });
             continue;
         }
         // One that nobody took by now was left alone, however late its grant was heard of.
         claim.leave_alone();
         table.remove_claim(claim.id);
         lost.push(claim);
+    }
+    if !looks.is_empty() {
+        table.telling = 0;
     }
     drop(table);
     for claim in lost {
@@ -200,10 +204,14 @@ fn collect(core: &Core, now: Moment) -> Round {
             continue;
         }
         if failures > 0 && table.is_silent(due, claim.plan.ttl) {
+            // The store failed all, and not this one.
+            if let Some(beat) = table.beat(key) {
+                beat.unanswered = 0;
+            }
             table.outage.silent(now, silence.get_or_insert_with(|| super::core::no_answer().to_string().into()));
         }
-        // While the store is out of reach a few are asked for all the same that it has not failed yet: it may be that it has
-        // failed others only.
+        // While the store is out of reach a few are asked for all the same that it has not failed yet: it may be that it
+        // has failed others only.
         if table.outage.on && (failures > 0 || round.asked == BATCH_MAX) {
             table.set_aside(key);
             continue;
@@ -365,9 +373,8 @@ pub(crate) fn next_ask(claim: &LiveClaim, standing: &Standing, counted_from: Mom
     match &standing.state {
         Ok(_) if !claim.plan.renewed => NEVER,
         Ok(_) => {
-            let grid = (super::micros(ttl) / GRID).max(1);
             let exact = lease::renew_at(counted_from, ttl).as_micros();
-            Moment(exact - exact % grid)
+            Moment(exact - exact % lease::grid(ttl))
         }
         Err(place) => lease::ask_at(counted_from, ttl, place.holder_expires_in, place.waiters_ahead),
     }
