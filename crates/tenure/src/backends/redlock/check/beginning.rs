@@ -57,7 +57,9 @@ async fn members(nodes: &[Arc<Node>]) -> usize {
 
 /// The next client finds a quorum at once, gets a lock, and lets in all nodes.
 async fn is_finished(servers: &Servers, nodes: &[Arc<Node>], case: &str) {
-    let opened = tokio::time::timeout(LIMIT, RedlockBackend::open(&servers.url(), Arc::new(SystemClock))).await;
+    let opened =
+        tokio::time::timeout(LIMIT, RedlockBackend::open(&servers.url_with(super::PATIENT), Arc::new(SystemClock)))
+            .await;
     let backend = opened.expect("an answer").unwrap_or_else(|error| panic!("{case}: {error}"));
     assert_eq!(members(nodes).await, nodes.len(), "{case}");
     let name = Name::new("x").unwrap();
@@ -115,7 +117,9 @@ async fn a_node_that_lost_its_data_is_not_let_in_like_a_new_one() {
     for node in &nodes[1..] {
         node.command(redis::cmd("FLUSHALL")).await.unwrap();
     }
-    let opened = tokio::time::timeout(LIMIT, RedlockBackend::open(&servers.url(), Arc::new(SystemClock))).await;
+    let opened =
+        tokio::time::timeout(LIMIT, RedlockBackend::open(&servers.url_with(super::PATIENT), Arc::new(SystemClock)))
+            .await;
     assert_eq!(opened.expect("an answer").unwrap_err().kind(), crate::ErrorKind::Quorum);
     assert_eq!(members(&nodes).await, 1);
 }

@@ -18,7 +18,7 @@ const TTL: Duration = Duration::from_millis(100);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_that_nobody_ends_are_forgotten_with_their_ttl() {
     let servers = Servers::start(3);
-    let backend = RedlockBackend::open(&servers.url(), Arc::new(SystemClock)).await.unwrap();
+    let backend = RedlockBackend::open(&servers.url_with(super::PATIENT), Arc::new(SystemClock)).await.unwrap();
     let mut most = 0;
     for index in 1..=CLAIMS {
         let name = Name::new(format!("x/{index}")).unwrap();
@@ -36,7 +36,7 @@ async fn claims_that_nobody_ends_are_forgotten_with_their_ttl() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_renewed_is_remembered() {
     let servers = Servers::start(3);
-    let backend = RedlockBackend::open(&servers.url(), Arc::new(SystemClock)).await.unwrap();
+    let backend = RedlockBackend::open(&servers.url_with(super::PATIENT), Arc::new(SystemClock)).await.unwrap();
     let (kept, id, ttl) = (Name::new("kept").unwrap(), ClaimId(u64::MAX), Duration::from_secs(30));
     backend.claim(&kept, super::request(id, ttl)).await.unwrap();
     for index in 1..=500 {

@@ -209,10 +209,12 @@ fn ballots_hold_when_data_is_lost() {
     holds("3 nodes, loss", LOSS, &["granted"]);
     let budget = Budget { duplicates: 1, ..LOSS.budget };
     holds("3 nodes, new fleet", Config { budget, ..FRESH }, &["granted"]);
-    let budget = Budget { passes: 4, ..LOSS.budget };
-    let config = Config { admins: 2, prompt_hellos: true, budget, ..FRESH };
+    let two_begin = |budget| Config { admins: 2, prompt_hellos: true, budget, ..FRESH };
+    let config = Config { ids: &[1], ..two_begin(Budget { passes: 4, ..NO_FAULTS }) };
     holds("3 nodes, a new fleet that two begin", config, &["granted in a fleet that two began"]);
     if deep() {
+        let config = two_begin(Budget { passes: 4, ..LOSS.budget });
+        holds("3 nodes, a new fleet that two begin, loss", config, &["granted in a fleet that two began"]);
         let config = Config { tokens: &[1, 2], until: 3, ..LOSS };
         holds("3 nodes, loss, two tokens", config, &["granted after a loss"]);
         holds("3 nodes, loss, hellos", Config { rounds: 2, prompt_hellos: false, ..LOSS }, &["granted after a loss"]);
