@@ -10,6 +10,9 @@ use crate::support::{Store, eventually, is_alive, state};
 /// A script that writes its pid and ignores every wish that it end.
 const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 0.05; done";
 
+/// A script that ends when it is told to, and notes that it was. It is up once it can be told.
+const OBEDIENT: &str = "trap 'touch told; exit 0' TERM; touch up; while :; do sleep 0.02; done";
+
 /// Once somebody else is granted the lock, the process with the pid in `up` must be dead.
 fn next_holder_finds_nobody(store: &Store) {
     store.sh("x --wait 15s", "grep -q '^State:.[^ZX]' /proc/$(cat up)/status && exit 9; exit 0").exits(0);
@@ -97,7 +100,7 @@ fn a_group_is_dead_before_the_next_holder_when_tenure_is_stopped_and_tenure_then
 #[test]
 fn a_stopped_tenure_has_its_command_told_before_the_deadline() {
     let store = Store::new();
-    let run = store.start("x --ttl 1s", "trap 'touch told; exit 0' TERM; while :; do sleep 0.02; done");
+    let run = store.start_until("x --ttl 1s", OBEDIENT, "up");
     run.signal(Signal::STOP);
     eventually("it was told", || store.file("told").exists());
     run.signal(Signal::CONT);
@@ -107,8 +110,7 @@ fn a_stopped_tenure_has_its_command_told_before_the_deadline() {
 #[test]
 fn a_broken_lease_ends_the_command_and_exits_76_saying_who_and_why() {
     let store = Store::new();
-    let script = "trap 'touch told; exit 0' TERM; while :; do sleep 0.02; done";
-    let run = store.start("x --ttl 10s", script);
+    let run = store.start_until("x --ttl 10s", OBEDIENT, "up");
     let mut breaking = store.command(["break", "x", "--yes", "--reason", "too slow"]);
     crate::support::done(breaking.env("USER", "ann").env_remove("SUDO_USER")).exits(0);
     run.wait().exits(76).says("broken by ann@").says("too slow");
