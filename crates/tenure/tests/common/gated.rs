@@ -41,7 +41,10 @@ pub(crate) struct Gated {
 
 /// Sees each batch of renewals before it is sent, and says which of it the store fails.
 #[derive(Default)]
-struct Renewing(Option<Box<dyn Fn(&[RenewRequest]) -> Vec<bool> + Send>>);
+struct Renewing(Option<Failing>);
+
+/// Says of each claim in a batch whether the store fails it.
+type Failing = Box<dyn Fn(&[RenewRequest]) -> Vec<bool> + Send>;
 
 impl std::fmt::Debug for Renewing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
