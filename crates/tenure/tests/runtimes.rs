@@ -33,12 +33,12 @@ fn is_closed<T>(what: &str, outcome: Result<T, Error>) {
 #[test]
 fn everything_is_refused_once_the_runtime_has_ended() {
     for (url, _dir) in stores() {
-        for runtime in runtimes() {
+        for (prefix, runtime) in ["threads", "thread"].into_iter().zip(runtimes()) {
             let connected = async {
                 let tenure = Tenure::connect(&url).await.unwrap();
                 let mut guards: Vec<Guard> = Vec::new();
                 for name in ["a", "b", "c"] {
-                    guards.push(tenure.lock(name).acquire().await.unwrap());
+                    guards.push(tenure.lock(format!("{prefix}/{name}")).acquire().await.unwrap());
                 }
                 (tenure, guards)
             };
@@ -48,7 +48,7 @@ fn everything_is_refused_once_the_runtime_has_ended() {
             other.block_on(async {
                 let owner = Owner::new("script").unwrap();
                 is_closed("acquire", soon("acquire", tenure.lock("x").acquire()).await);
-                is_closed("acquire", soon("acquire", tenure.lock("a").acquire()).await);
+                is_closed("acquire", soon("acquire", tenure.lock(format!("{prefix}/a")).acquire()).await);
                 is_closed("acquire_within", soon("acquire_within", tenure.lock("x").acquire_within(BOUND * 2)).await);
                 is_closed("try_acquire", soon("try_acquire", tenure.session().lock("x").try_acquire()).await);
                 is_closed("inspect", soon("inspect", tenure.inspect("x")).await);
@@ -74,12 +74,12 @@ fn everything_is_refused_once_the_runtime_has_ended() {
 #[test]
 fn whoever_waits_when_the_runtime_ends_is_told() {
     for (url, _dir) in stores() {
-        for runtime in runtimes() {
+        for (name, runtime) in ["x", "y"].into_iter().zip(runtimes()) {
             let tenure = runtime.block_on(Tenure::connect(&url)).unwrap();
             let other = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            let held = other.block_on(tenure.lock("x").acquire()).unwrap();
+            let held = other.block_on(tenure.lock(name).acquire()).unwrap();
             // Behind a local task, in the store, and for a limited time.
-            let locks = [tenure.lock("x"), tenure.lock("x").strict_fifo(), tenure.lock("x").label("other")];
+            let locks = [tenure.lock(name), tenure.lock(name).strict_fifo(), tenure.lock(name).label("other")];
             let mut waiting = Vec::new();
             for lock in locks {
                 let limited = lock.clone();
@@ -88,7 +88,7 @@ fn whoever_waits_when_the_runtime_ends_is_told() {
             }
             // A current-thread runtime does nothing unless it is driven.
             let all_wait = async {
-                while tenure.inspect("x").await.unwrap().waiters.len() < 4 {
+                while tenure.inspect(name).await.unwrap().waiters.len() < 4 {
                     tokio::task::yield_now().await;
                 }
             };

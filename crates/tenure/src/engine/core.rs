@@ -228,11 +228,15 @@ impl Core {
     ) -> Option<T> {
         let mut alarm = None;
         poll_fn(|cx| {
-            if self.is_over() {
+            let over = self.is_over();
+            if over && self.is_without_runtime() {
                 return Poll::Ready(None);
             }
             if let Poll::Ready(output) = Pin::new(&mut work).poll(cx) {
                 return Poll::Ready(Some(output));
+            }
+            if over {
+                return Poll::Ready(None);
             }
             let alarm: &mut Option<Alarm> = alarm.get_or_insert_with(|| limit().map(|limit| self.alarm(limit)));
             let Some(alarm) = alarm else { return Poll::Pending };

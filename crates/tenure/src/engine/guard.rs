@@ -289,8 +289,12 @@ impl Drop for Guard {
             return;
         }
         self.disarm();
-        if self.claim.loss().is_some() || self.hand_over() != HandedOver::No {
-            return;
+        match self.claim.loss() {
+            // Lost with the runtime that is ending: the store is told if it needs none.
+            Some(Loss::SessionEnded) => {}
+            Some(_) => return,
+            None if self.hand_over() != HandedOver::No => return,
+            None => {}
         }
         self.core.registry.remove(&self.claim);
         self.core.release_behind(&self.claim);
