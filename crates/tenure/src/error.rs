@@ -65,7 +65,7 @@ pub enum ErrorKind {
     Replicas,
     /// The lease was lost; [`Error::loss`] says how.
     Lost,
-    /// The client was closed.
+    /// The client was closed, or the runtime it was connected on has ended.
     Closed,
 }
 
@@ -74,7 +74,7 @@ pub enum ErrorKind {
 pub enum Certainty {
     /// It surely did not.
     NotApplied,
-    /// It may have: the reply never came. What it may have left behind is cleaned up in the
+    /// It may have: the reply never came, or that to an earlier try of it. What it may have left behind is cleaned up in the
     /// background, and by the ttl at the latest.
     Unknown,
 }
@@ -126,8 +126,10 @@ pub enum Loss {
     },
     /// The lock's `max_hold` is over.
     MaxHold,
-    /// The session the claim belonged to ended.
+    /// The session the claim belonged to ended; or the runtime its client was connected on, so that nobody renews it any more.
     SessionEnded,
+    /// The same claim was acquired again ([`Lock::repeatable`](crate::Lock::repeatable)): the later guard has it.
+    TakenOver,
 }
 
 impl fmt::Display for Loss {
@@ -139,6 +141,7 @@ impl fmt::Display for Loss {
             Self::Broken { by, reason } => write!(f, "broken by {by}: {reason}"),
             Self::MaxHold => f.write_str("held longer than max_hold allows"),
             Self::SessionEnded => f.write_str("the session ended"),
+            Self::TakenOver => f.write_str("the same owner acquired it again"),
         }
     }
 }
@@ -194,6 +197,12 @@ impl Error {
     pub fn with_certainty(mut self, certainty: Certainty) -> Self {
         self.0.certainty = certainty;
         self
+    }
+
+    /// Unknown, if an earlier try of the same operation was: an operation is as sure as the least sure of its tries.
+    #[must_use]
+    pub(crate) fn unknown_if(self, unknown: bool) -> Self {
+        if unknown { self.with_certainty(Certainty::Unknown) } else { self }
     }
 
     /// Names the store (without a password).

@@ -252,3 +252,84 @@ async fn a_block_heard_too_late_is_not_reported() {
     let second = world.drive("second", second).await.unwrap();
     assert!(second.is_held() && second.remaining() > TTL / 2);
 }
+
+#[tokio::test]
+async fn a_task_with_another_ttl_gets_a_lease_of_its_own_length() {
+    // Handed over, it would have the ttl of whoever asked first: one that dies blocks the name for that long.
+    let (long, short) = (TTL * 6, TTL);
+    for (first, second) in [(long, short), (short, long)] {
+        let world = World::new();
+        let (a, gate) = world.gated("a");
+        let held = a.lock("x").ttl(first).acquire().await.unwrap();
+        let lock = a.lock("x").ttl(second);
+        let mut other = Box::pin(lock.acquire());
+        still_pending(other.as_mut()).await;
+        assert_eq!(a.inspect("x").await.unwrap().waiters.len(), 1, "it waits in the store, for itself");
+        drop(held);
+        let guard = now("the other", other).await.unwrap();
+        assert!(guard.remaining() <= second && guard.remaining() > second * 9 / 10, "{:?}", guard.remaining());
+        // Its holder dies: the name is free after its own ttl, whatever the ttl of those before it.
+        gate.set(Reply::Never);
+        std::mem::forget(guard);
+        let next = world.client("b").lock("x").ttl(TTL);
+        let mut next = Box::pin(next.acquire());
+        still_pending(next.as_mut()).await;
+        world.pass(second - Duration::from_secs(1)).await;
+        still_pending(next.as_mut()).await;
+        world.pass(Duration::from_secs(2)).await;
+        assert!(now("the next process", next).await.unwrap().is_held());
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_wants_no_renewal_is_handed_no_lease_that_is_renewed() {
+    for first_is_renewed in [true, false] {
+        let world = World::new();
+        let a = world.client("a");
+        let (renewed, brief) = (a.lock("x").ttl(TTL), a.lock("x").ttl(TTL).no_renewal());
+        let (first, second) = if first_is_renewed { (renewed, brief) } else { (brief, renewed) };
+        let held = first.acquire().await.unwrap();
+        let mut next = Box::pin(second.acquire());
+        still_pending(next.as_mut()).await;
+        assert_eq!(a.inspect("x").await.unwrap().waiters.len(), 1, "it waits in the store, for itself");
+        drop(held);
+        let next = now("the next task", next).await.unwrap();
+        world.pass(TTL).await;
+        assert_eq!(next.is_held(), !first_is_renewed, "renewed after all, or not");
+    }
+}
+
+#[tokio::test]
+async fn two_tasks_that_want_no_renewal_hand_nothing_over() {
+    let world = World::new();
+    let a = world.client("a");
+    let lock = a.lock("x").ttl(TTL).no_renewal();
+    let held = lock.acquire().await.unwrap();
+    let mut next = Box::pin(lock.acquire());
+    still_pending(next.as_mut()).await;
+    world.pass(TTL / 2).await;
+    drop(held);
+    let next = now("the next task", next).await.unwrap();
+    assert!(next.remaining() > TTL * 9 / 10, "each starts with its full ttl: {:?}", next.remaining());
+    world.pass(TTL).await;
+    assert!(!next.is_held());
+}
+
+#[tokio::test]
+async fn a_label_and_the_owners_it_runs_within_are_each_claims_own() {
+    let world = World::new();
+    let a = world.client("a");
+    let held = a.lock("x").label("one").acquire().await.unwrap();
+    let outer = tenure::Owner::new("outer").unwrap();
+    let (labelled, within) = (a.lock("x").label("two"), a.lock("x").label("one").within([outer]));
+    let mut second = Box::pin(labelled.acquire());
+    still_pending(second.as_mut()).await;
+    let mut third = Box::pin(within.acquire());
+    still_pending(third.as_mut()).await;
+    assert_eq!(a.inspect("x").await.unwrap().waiters.len(), 2, "each waits in the store");
+    drop(held);
+    let second = now("second", second).await.unwrap();
+    assert_eq!(a.inspect("x").await.unwrap().holders[0].label.as_deref(), Some("two"));
+    drop(second);
+    drop(now("third", third).await.unwrap());
+}

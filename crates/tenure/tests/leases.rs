@@ -261,3 +261,45 @@ async fn a_renewal_for_longer_than_the_store_keeps_is_refused() {
     let lease = now("an answer", tenure.renew_as("x", &owner, Some(TTL * 2))).await.unwrap();
     assert!(lease.expires_in > TTL, "{lease:?}");
 }
+
+#[tokio::test]
+async fn a_release_after_the_deadline_is_lost_also_if_a_local_task_waits() {
+    for waits in [false, true] {
+        let world = World::new();
+        let tenure = world.client("a");
+        let lock = tenure.lock("x").ttl(TTL);
+        let guard = lock.acquire().await.unwrap();
+        let mut next = Box::pin(lock.acquire());
+        if waits {
+            still_pending(next.as_mut()).await;
+        }
+        settle().await;
+        // The whole process stands still for two ttls; another one holds the lock by then.
+        world.clock.advance(TTL * 2);
+        let other = world.client("b").lock("x").ttl(TTL);
+        let held = now("another process", other.try_acquire()).await.unwrap().unwrap();
+        let error = now("release", guard.release()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "waits: {waits}");
+        assert!(held.is_held());
+        drop(held);
+        assert!(world.drive("the next task", next).await.unwrap().is_held());
+    }
+}
+
+#[tokio::test]
+async fn a_release_after_the_deadline_that_finds_nothing_is_lost_however_often_it_was_tried() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guard = tenure.lock("x").ttl(TTL).acquire().await.unwrap();
+    settle().await;
+    world.clock.advance(TTL * 2);
+    let other = world.client("b").lock("x").ttl(TTL);
+    let _held = now("another process", other.try_acquire()).await.unwrap().unwrap();
+    // The first try is not answered, and was of no use: whoever has the lock had it before.
+    gate.set(Reply::Never);
+    let mut releasing = pin!(guard.release());
+    assert!(common::poll_once(releasing.as_mut()).is_pending());
+    gate.open();
+    let error = world.drive("release", releasing).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}

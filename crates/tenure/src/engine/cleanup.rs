@@ -74,24 +74,28 @@ pub(super) fn ending(
                     Claimed::Busy(_) | Claimed::Refused(_) => return decline(core, &claim).await,
                 }
             }
+            if repeatable && core.registry.find(claim.id).is_some() {
+                // Acquired again meanwhile: whatever the store has is the later attempt's, also if this one's request came after it.
+                return;
+            }
             // An id that is used again is ended only by its number; if that is not known, by its ttl.
             if !repeatable || number.is_some() {
-                drop(release(core.clone(), claim.plan.name.clone(), claim.id, number, ttl).await);
+                drop(release(core.clone(), &claim, number).await);
             } else {
                 decline(core, &claim).await;
             }
         })),
         Stage::Answered => Some(Box::pin(async move {
-            drop(release(core, claim.plan.name.clone(), claim.id, claim.number(), ttl).await);
+            drop(release(core, &claim, claim.number()).await);
         })),
         Stage::Block { held, call, .. } => Some(Box::pin(async move {
             core.registry.remove(&held);
             if let Some(call) = call {
                 let _ = core.within(|| Some(core.clock.now() + ttl), call).await;
             }
-            drop(release(core.clone(), held.plan.name.clone(), held.id, held.number(), ttl).await);
+            drop(release(core.clone(), &held, held.number()).await);
             if sent {
-                drop(release(core, claim.plan.name.clone(), claim.id, None, ttl).await);
+                drop(release(core, &claim, None).await);
             }
         })),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::{Core, no_answer};
+use super::core::Core;
 use super::guard::Lease;
 use super::lease;
 use super::lock::Lock;
@@ -105,7 +105,8 @@ impl Tenure {
     ///
     /// Cancel safe: nothing is claimed yet.
     ///
-    /// The client lives on the runtime it is connected on: keep that running for as long as a guard is out.
+    /// The client lives on the runtime it is connected on: keep that running for as long as a guard is out. When it ends, leases
+    /// are lost, and whatever is asked for is refused ([`ErrorKind::Closed`](crate::ErrorKind::Closed)).
     ///
     /// # Panics
     ///
@@ -266,7 +267,8 @@ impl Tenure {
         }
     }
 
-    /// Releases the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`; false if there is none.
+    /// Releases the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`; false if there is none. A guard that this
+    /// client still has of it is lost.
     ///
     /// # Errors
     ///
@@ -283,6 +285,11 @@ impl Tenure {
         let holding = view.holders.iter().flat_map(|holder| &holder.claims);
         let mut claims = holding.chain(view.waiters.iter().map(|waiter| &waiter.claim));
         let Some((_, number)) = claims.find(|(claim, _)| *claim == id) else { return Ok(false) };
+        // A guard of this client's is told before anybody else can be granted the name.
+        let own = self.core.registry.find(id).filter(|claim| claim.number() == Some(*number) && claim.is_granted());
+        if let Some(claim) = own {
+            self.core.lose(&claim, Loss::Gone);
+        }
         let released = self.answer(Step::Release, self.core.backend.release(&name, id, Some(*number))).await?;
         Ok(matches!(released, Released::Yes))
     }
@@ -329,6 +336,7 @@ impl Tenure {
     ///
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not confirm it all in that
     /// time; what is left goes on in the background while the runtime lives, and ends with its ttl.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if that runtime has ended.
     ///
     /// # Cancel safety
     ///
@@ -338,6 +346,9 @@ impl Tenure {
         let limit = || Some(self.core.clock.now() + CLOSE_MAX);
         let idle = std::pin::pin!(self.core.idle());
         self.core.within(limit, idle).await.ok_or_else(|| {
+            if let Err(over) = self.core.refuse_if_over() {
+                return over.at(Step::Release);
+            }
             let message = format!("{} claims could not be ended yet", self.core.errands());
             self.told(Error::new(ErrorKind::Unavailable, message), Step::Release)
         })?;
@@ -349,8 +360,9 @@ impl Tenure {
 
     /// Awaits a call that is made once, for at most [`ANSWER_MAX`].
     async fn answer<T>(&self, step: Step, call: Call<T>) -> Result<T> {
+        self.core.refuse_if_over().map_err(|error| error.at(step))?;
         let limit = || Some(self.core.clock.now() + ANSWER_MAX);
-        let answer = self.core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
+        let answer = self.core.within(limit, call).await.unwrap_or_else(|| Err(self.core.no_answer()));
         answer.map_err(|error| self.told(error, step))
     }
 

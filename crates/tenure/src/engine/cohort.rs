@@ -22,9 +22,10 @@ use super::explain;
 use super::guard::Guard;
 use super::lease;
 use super::live::LiveClaim;
-use super::pending::{Pending, Wait, Won};
+use super::pending::{Pending, Won};
 use super::plan::Plan;
 use super::registry::{Key, Kind};
+use super::wait::Wait;
 use crate::clock::Moment;
 use crate::error::{Error, Result, Step};
 use crate::machine::Place;
@@ -54,8 +55,8 @@ struct Cohort {
     holder: Option<Arc<LiveClaim>>,
     /// Which leader it has: one that was deposed is nobody here.
     term: u64,
-    /// Whether a task was called to lead and has not begun, or leads and does nothing that shows.
-    summoned: bool,
+    /// Until when a task that was called to lead has to begin, or one that leads has to do something that shows.
+    summons: Option<Key>,
     token: Token,
     block_end: Token,
     granted_at: Moment,
@@ -70,6 +71,17 @@ enum Turn {
     Hold(Guard),
     /// The claim, to drive on.
     Lead(Box<Leader>),
+}
+
+/// What became of a guard that was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    /// The lease lives on in this cohort.
+    Yes,
+    /// Nobody here waits for it.
+    No,
+    /// It had run out, or was lost before: the others go on without it.
+    Lost,
 }
 
 /// The right, and the duty, to drive the cohort's claim. Dropped, it passes to the next task.
@@ -128,9 +140,11 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                 ticket.called = turn.is_some();
                 drop(ticket);
                 match turn {
-                    None => return Err(timed_out(core, plan, started)),
+                    None => {
+                        core.refuse_if_over()?;
+                        return Err(timed_out(core, plan, started));
+                    }
                     Some(Ok(Turn::Lead(mut leader))) => {
-                        core.cohorts.begin(&plan.name, leader.term);
                         if let Some(pending) = &mut leader.pending {
                             pending.taken_over(started);
                         }
@@ -167,7 +181,6 @@ fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
 impl Leader {
     async fn lead(mut self, plan: &Plan, wait: Wait) -> Result<Option<Guard>> {
         let Some(pending) = &mut self.pending else { return Ok(None) };
-        pending.term = self.term;
         let outcome = pending.drive(wait).await;
         match outcome {
             Ok(Some(won)) => {
@@ -177,19 +190,20 @@ impl Leader {
                 Ok(Some(guard))
             }
             other => {
-                self.resign(other.as_ref().err()).await;
-                other.map(|_| None)
+                let withdrawn = self.resign(other.as_ref().err()).await;
+                other.map(|_| None).map_err(|error| error.unknown_if(!withdrawn))
             }
         }
     }
 
-    /// Passes the claim on, or ends it if nobody wants it.
-    async fn resign(mut self, after: Option<&Error>) {
+    /// Passes the claim on, or ends it if nobody wants it. False if the store did not say that it has ended.
+    async fn resign(mut self, after: Option<&Error>) -> bool {
         if let Some(pending) = self.pending.take()
             && let Some(unwanted) = self.core.cohorts.pass_on(&self.core, &self.name, pending, self.term)
         {
-            unwanted.withdraw(after).await;
+            return unwanted.withdraw(after).await;
         }
+        true
     }
 }
 
@@ -230,11 +244,15 @@ impl Cohorts {
 
     fn join(&self, core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Joined {
         let mut shard = self.shard(&plan.name);
+        if core.is_over() {
+            // Nobody would call it up.
+            return Joined::Apart { holds: false };
+        }
         let Some(cohort) = shard.get_mut(&plan.name) else {
             let term = self.next_term();
             shard.insert(plan.name.clone(), Cohort::new(plan.clone(), term));
             drop(shard);
-            let pending = Pending::new(core, plan.clone(), 1, true);
+            let pending = Pending::new(core, plan.clone(), 1, term);
             return Joined::Leads(Leader { core: core.clone(), name: plan.name.clone(), pending: Some(pending), term });
         };
         if matches!(wait, Wait::No) || !cohort.plan.same_cohort(plan) {
@@ -284,8 +302,7 @@ impl Cohorts {
             match sender.send(Turn::Lead(leader)) {
                 Ok(()) => {
                     if let (Some(ttl), Some(cohort)) = (unheard, shard.get_mut(name)) {
-                        cohort.summoned = true;
-                        core.registry.add_timer(Kind::Summons(name.clone(), term), core.clock.now() + ttl);
+                        cohort.summon(core, core.clock.now() + ttl);
                     }
                     return None;
                 }
@@ -298,21 +315,23 @@ impl Cohorts {
         leader.pending.take()
     }
 
-    /// A guard of this claim was released. True if the lease lives on in this cohort.
-    pub(crate) fn hand_over(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) -> bool {
+    /// A guard of this claim was released.
+    pub(crate) fn hand_over(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) -> HandedOver {
         let mut shard = self.shard(&claim.plan.name);
         let Some(cohort) = shard.get_mut(&claim.plan.name).filter(|cohort| cohort.is_held_by(claim)) else {
             // Lost before: the others have gone on without it.
-            return true;
+            return HandedOver::Lost;
         };
         if cohort.waiters.is_empty() {
             shard.remove(&claim.plan.name);
-            return false;
+            return HandedOver::No;
         }
         let now = core.clock.now();
-        let trusted = now < lease::lost_at(claim.deadline());
+        if now >= lease::lost_at(claim.deadline()) {
+            return HandedOver::Lost;
+        }
         let in_turn = cohort.handovers < HANDOVERS_MAX && now.since(cohort.granted_at) < TURN_MAX;
-        let mut turn = if trusted && in_turn && cohort.token < cohort.block_end {
+        let mut turn = if in_turn && cohort.token < cohort.block_end {
             cohort.token = Token(cohort.token.0 + 1);
             cohort.handovers += 1;
             claim.offer();
@@ -322,34 +341,36 @@ impl Cohorts {
             let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
             // Nobody has it in hand until the next task asks on: unpolled, it must not be kept alive.
             claim.offer();
-            let pending = if trusted {
-                Pending::next_block(core, cohort.plan.clone(), claim.clone(), cohort.block_end, block)
-            } else {
-                Pending::new(core, cohort.plan.clone(), block, true)
-            };
+            let pending = Pending::next_block(core, cohort.plan.clone(), claim.clone(), cohort.block_end, block);
             let (name, term) = (claim.plan.name.clone(), cohort.term);
             Turn::Lead(Box::new(Leader { core: core.clone(), name, pending: Some(pending), term }))
         };
         while let Some((_, sender)) = cohort.waiters.pop_first() {
             match sender.send(turn) {
-                Ok(()) => return true,
+                Ok(()) => return HandedOver::Yes,
                 Err(back) => turn = back,
             }
         }
         shard.remove(&claim.plan.name);
         drop(shard);
         turn.defuse();
-        false
+        HandedOver::No
     }
 
-    /// The lease of this claim was lost, or left to itself: the others start anew.
+    /// This claim was lost, or its lease left to itself: the others start anew, at once if nobody can be expected to go on with it.
     pub(crate) fn lost(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) {
+        if claim.term == 0 {
+            return;
+        }
         let mut shard = self.shard(&claim.plan.name);
-        let Some(cohort) = shard.get_mut(&claim.plan.name) else { return };
+        let Some(cohort) = shard.get_mut(&claim.plan.name).filter(|cohort| cohort.term == claim.term) else { return };
         if cohort.is_held_by(claim) {
             cohort.holder = None;
-        } else if cohort.holder.is_some() || !claim.led || !claim.was_left_alone() {
+        } else if cohort.holder.is_some() || claim.is_taken() {
             return;
+        } else if !claim.was_left_alone() {
+            // Its leader is about to look. If nobody polls that, there is no claim whose ttl would end its turn.
+            return cohort.summon(core, core.clock.now() + claim.plan.ttl);
         }
         // Either the guard that was out is lost, or a leader was granted it and never looked.
         drop(self.start_anew(core, shard, &claim.plan.name));
@@ -358,7 +379,7 @@ impl Cohorts {
     /// A task was called to lead and has not begun for a whole ttl: nobody polls it.
     pub(crate) fn depose(&self, core: &Arc<Core>, name: &Name, term: u64) {
         let mut shard = self.shard(name);
-        let stuck = |cohort: &&mut Cohort| cohort.term == term && cohort.summoned && cohort.holder.is_none();
+        let stuck = |cohort: &&mut Cohort| cohort.term == term && cohort.summons.is_some() && cohort.holder.is_none();
         if shard.get_mut(name).filter(stuck).is_some() {
             drop(self.start_anew(core, shard, name));
         }
@@ -369,7 +390,7 @@ impl Cohorts {
         let cohort = shard.get_mut(name)?;
         let term = self.next_term();
         cohort.term = term;
-        cohort.summoned = false;
+        cohort.stop_summons(core);
         if cohort.waiters.is_empty() {
             shard.remove(name);
             return None;
@@ -377,25 +398,34 @@ impl Cohorts {
         let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
         let plan = cohort.plan.clone();
         drop(shard);
-        self.pass_on(core, name, Pending::new(core, plan, block, true), term)
+        self.pass_on(core, name, Pending::new(core, plan, block, term), term)
     }
 
     /// The leader of this term does nothing that shows: if it has not gone on by then, it is deposed.
-    pub(crate) fn miss(&self, core: &Arc<Core>, name: &Name, term: u64, at: Moment) -> Option<Key> {
+    pub(crate) fn miss(&self, core: &Arc<Core>, name: &Name, term: u64, at: Moment) -> bool {
         if term == 0 {
-            return None;
+            return false;
         }
         let mut shard = self.shard(name);
-        let cohort = shard.get_mut(name).filter(|cohort| cohort.term == term && cohort.holder.is_none())?;
-        cohort.summoned = true;
-        drop(shard);
-        Some(core.registry.add_timer(Kind::Summons(name.clone(), term), at))
+        let cohort = shard.get_mut(name).filter(|cohort| cohort.term == term && cohort.holder.is_none());
+        cohort.map(|cohort| cohort.summon(core, at)).is_some()
     }
 
-    /// The task that was called to lead has begun, or goes on.
-    pub(crate) fn begin(&self, name: &Name, term: u64) {
-        if let Some(cohort) = self.shard(name).get_mut(name).filter(|cohort| cohort.term == term) {
-            cohort.summoned = false;
+    /// The task that leads with this claim has begun, or goes on.
+    pub(crate) fn begin(&self, core: &Core, claim: &LiveClaim) {
+        if claim.term == 0 {
+            return;
+        }
+        let name = &claim.plan.name;
+        if let Some(cohort) = self.shard(name).get_mut(name).filter(|cohort| cohort.term == claim.term) {
+            cohort.stop_summons(core);
+        }
+    }
+
+    /// Nobody is called up any more: those who wait find that the client is over.
+    pub(crate) fn end(&self) {
+        for shard in &self.shards {
+            super::unpoisoned(shard.lock()).clear();
         }
     }
 }
@@ -415,12 +445,24 @@ impl Cohort {
         self.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, claim))
     }
 
+    /// If its leader has not gone on by then, it is deposed.
+    fn summon(&mut self, core: &Core, at: Moment) {
+        self.stop_summons(core);
+        self.summons = Some(core.registry.add_timer(Kind::Summons(self.plan.name.clone(), self.term), at));
+    }
+
+    fn stop_summons(&mut self, core: &Core) {
+        if let Some(timer) = self.summons.take() {
+            core.registry.remove_timer(timer);
+        }
+    }
+
     fn new(plan: Arc<Plan>, term: u64) -> Self {
         Self {
             plan,
             holder: None,
             term,
-            summoned: false,
+            summons: None,
             token: Token(0),
             block_end: Token(0),
             granted_at: Moment(0),

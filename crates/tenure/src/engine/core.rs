@@ -14,12 +14,11 @@ use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Registry};
 use super::request::{Asked, Request};
+use super::runtime::Alive;
 use super::watchdog::{self, next_ask};
 use crate::backend::{Answer, Backend, Claimed, Event, Released};
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
-use crate::name::Name;
-use crate::owner::ClaimId;
 
 /// The pause between two tries of background work.
 pub(super) const ERRAND_PAUSE: Duration = Duration::from_millis(100);
@@ -37,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) cohorts: Cohorts,
     pub(crate) label: Arc<str>,
     pub(crate) closed: AtomicBool,
+    /// Whether the runtime it was connected on has ended.
+    pub(super) over: AtomicBool,
     /// Whether the store answered the last claim or renewal.
     pub(crate) reachable: AtomicBool,
     pub(super) runtime: tokio::runtime::Handle,
@@ -67,6 +68,7 @@ impl Core {
             cohorts: Cohorts::default(),
             label,
             closed: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             reachable: AtomicBool::new(false),
             runtime,
             errands: Arc::default(),
@@ -78,7 +80,12 @@ impl Core {
             }
         }));
         let bell = core.registry.bell.clone();
-        core.runtime.spawn(watchdog::watch(Arc::downgrade(&core), bell, core.clock.clone()));
+        let alive = Alive(Arc::downgrade(&core));
+        let watch = watchdog::watch(Arc::downgrade(&core), bell, core.clock.clone());
+        core.runtime.spawn(async move {
+            watch.await;
+            drop(alive);
+        });
         core
     }
 
@@ -110,9 +117,12 @@ impl Core {
     /// the store may still have of it.
     pub(crate) fn lose(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: Loss) {
         self.registry.remove(claim);
-        if self.clock.now() >= claim.deadline() {
-            // It may have ended by itself, which says nothing of the store. Where ttls are alike, this is a full one.
-            claim.limit_holder(claim.plan.ttl);
+        let overdue = self.clock.now().since(claim.deadline());
+        if !overdue.is_zero() {
+            // It may have ended by itself, which says nothing of the store: what the holder renewed until then is over a ttl
+            // later. The third is for the way that the last answer took.
+            let ttl = claim.plan.ttl;
+            claim.limit_holder((ttl + ttl / 3).saturating_sub(overdue).min(ttl));
         }
         if let Some(was_granted) = claim.lose(loss.clone()) {
             self.follow_loss(claim, &loss, was_granted);
@@ -124,10 +134,10 @@ impl Core {
     pub(crate) fn follow_loss(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: &Loss, was_granted: bool) {
         if was_granted {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
-            self.cohorts.lost(self, claim);
-        } else {
+        } else if *loss != Loss::TakenOver {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "place in the queue lost: asked for anew");
         }
+        self.cohorts.lost(self, claim);
         if matches!(loss, Loss::Expired | Loss::MaxHold) {
             self.end_later(Ending::of(claim, claim.number()));
         }
@@ -168,8 +178,8 @@ impl Core {
         self.end_behind(Ending::of(claim, Some(number)));
     }
 
-    /// Awaits `work` until `limit`. Polls the work first, so that a ready one costs neither a look at the
-    /// clock nor a timer.
+    /// Awaits `work` until `limit`, or until the client's runtime ends. Polls the work first, so that a ready one costs
+    /// neither a look at the clock nor a timer.
     pub(crate) async fn within<T>(
         self: &Arc<Self>,
         limit: impl Fn() -> Option<Moment>,
@@ -177,8 +187,15 @@ impl Core {
     ) -> Option<T> {
         let mut alarm = None;
         poll_fn(|cx| {
+            let over = self.is_over();
+            if over && self.is_without_runtime() {
+                return Poll::Ready(None);
+            }
             if let Poll::Ready(output) = Pin::new(&mut work).poll(cx) {
                 return Poll::Ready(Some(output));
+            }
+            if over {
+                return Poll::Ready(None);
             }
             let alarm: &mut Option<Alarm> = alarm.get_or_insert_with(|| limit().map(|limit| self.alarm(limit)));
             let Some(alarm) = alarm else { return Poll::Pending };
@@ -196,6 +213,9 @@ impl Core {
     ) -> Option<Asked> {
         let mut alarm: Option<Alarm> = None;
         poll_fn(|cx| {
+            if self.is_over() {
+                return Poll::Ready(request.give_up());
+            }
             if let Poll::Ready(answer) = request.poll(cx) {
                 return Poll::Ready(answer);
             }
@@ -217,7 +237,7 @@ impl Core {
         self.runtime.spawn(async move {
             let claim = &request.claim;
             let limit = || Some(core.clock.now() + claim.plan.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
-            let answer = core.within(limit, call).await.unwrap_or_else(|| Err(no_answer()));
+            let answer = core.within(limit, call).await.unwrap_or_else(|| Err(core.no_answer()));
             core.reached(Some(answer.as_ref()));
             if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer {
                 if claim.answered(standing, *counted_from) {
@@ -225,7 +245,7 @@ impl Core {
                 }
             } else if request.is_awaited() {
                 // No ttl ends the turn of a leader whose claim is not there. One that has given this request up goes on by itself.
-                let _ = core.cohorts.miss(&core, &claim.plan.name, request.term, core.clock.now() + claim.plan.ttl);
+                core.cohorts.miss(&core, &claim.plan.name, claim.term, core.clock.now() + claim.plan.ttl);
             }
             request.answered(answer);
         });
@@ -235,7 +255,7 @@ impl Core {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed").in_store(self.backend.url()));
         }
-        Ok(())
+        self.refuse_if_over()
     }
 }
 
@@ -246,31 +266,33 @@ pub(crate) fn no_answer() -> Error {
 
 /// Releases a claim, again and again until the store answers or, a ttl later, the claim is surely dead.
 ///
-/// A second "not found" after an unanswered try is a success: it was ours.
-pub(crate) async fn release(
+/// A second "not found" after an unanswered try is a success, unless it was begun after the claim's deadline: it was ours.
+pub(crate) fn release(
     core: Arc<Core>,
-    name: Name,
-    id: ClaimId,
+    claim: &LiveClaim,
     number: Option<u64>,
-    ttl: Duration,
-) -> Result<Released> {
-    let mut tried = false;
-    let started = OnceLock::new();
-    let give_up_at = || *started.get_or_init(|| core.clock.now()) + ttl;
-    loop {
-        let call = core.backend.release(&name, id, number);
-        let limit = || Some(lease::about(give_up_at().min(core.clock.now() + RELEASE_TIMEOUT)));
-        let failure = match core.within(limit, call).await {
-            Some(Ok(Released::NotFound)) if tried => return Ok(Released::Yes),
-            Some(Ok(released)) => return Ok(released),
-            Some(Err(error)) => error,
-            None => no_answer(),
-        };
-        tried |= failure.certainty() == Certainty::Unknown;
-        if core.clock.now() + ERRAND_PAUSE >= give_up_at() {
-            return Err(failure.at(Step::Release).about(&name));
+) -> impl Future<Output = Result<Released>> + Send + use<> {
+    let (name, id, ttl, deadline) = (claim.plan.name.clone(), claim.id, claim.plan.ttl, claim.deadline());
+    async move {
+        // Whether a try may have been applied.
+        let mut unknown = false;
+        let started = OnceLock::new();
+        let started = || *started.get_or_init(|| core.clock.now());
+        loop {
+            let call = core.backend.release(&name, id, number);
+            let limit = || Some(lease::about((started() + ttl).min(core.clock.now() + RELEASE_TIMEOUT)));
+            let failure = match core.within(limit, call).await {
+                Some(Ok(Released::NotFound)) if unknown && started() < deadline => return Ok(Released::Yes),
+                Some(Ok(released)) => return Ok(released),
+                Some(Err(error)) => error,
+                None => core.no_answer(),
+            };
+            unknown |= failure.certainty() == Certainty::Unknown;
+            if core.is_over() || core.clock.now() + ERRAND_PAUSE >= started() + ttl {
+                return Err(failure.unknown_if(unknown).at(Step::Release).about(&name));
+            }
+            core.alarm(core.clock.now() + ERRAND_PAUSE).await;
         }
-        core.alarm(core.clock.now() + ERRAND_PAUSE).await;
     }
 }
 
@@ -305,7 +327,8 @@ impl Future for Alarm {
                 self.core.registry.add_timer(Kind::Unanswered(request, waker), attend_at)
             }
         });
-        Poll::Pending
+        // Nobody wakes what was added since the runtime ended.
+        if self.core.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

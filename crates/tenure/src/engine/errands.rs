@@ -1,7 +1,8 @@
 //! Work that goes on after its caller has left.
 //!
 //! Most of it is to end claims. If the first try to end one fails, or there is none because its lease was just lost, it
-//! goes into a queue: one task for all of them, which asks for one at a time while the store fails.
+//! goes into a queue: one task for all of them, which asks for one at a time while the store fails. Claims that were
+//! not tried yet go first, so that those which fail hold up nobody.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -56,10 +57,18 @@ pub(crate) struct Errands {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Each with the moment from which the claim is surely dead.
-    endings: VecDeque<(Ending, Moment)>,
+    /// Not tried yet, each with the moment from which the claim is surely dead.
+    untried: VecDeque<(Ending, Moment)>,
+    /// Those that failed.
+    failed: VecDeque<(Ending, Moment)>,
     /// Whether a task works on it.
     worked_on: bool,
+}
+
+impl Queue {
+    fn next(&mut self) -> Option<(Ending, Moment)> {
+        self.untried.pop_front().or_else(|| self.failed.pop_front())
+    }
 }
 
 impl Errands {
@@ -73,7 +82,7 @@ impl Errands {
         let mut dead = 0;
         let mut queue = self.queue();
         while taken.len() < most
-            && let Some(ending) = queue.endings.pop_front()
+            && let Some(ending) = queue.next()
         {
             if now < ending.1 { taken.push(ending) } else { dead += 1 }
         }
@@ -113,10 +122,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if self.works {
             let mut queue = self.errands.queue();
-            let left = std::mem::take(&mut queue.endings).len();
-            queue.worked_on = false;
+            let left = std::mem::take(&mut *queue);
             drop(queue);
-            self.errands.over(left + self.in_hand);
+            self.errands.over(left.untried.len() + left.failed.len() + self.in_hand);
         }
     }
 }
@@ -124,6 +132,9 @@ impl Drop for Worker {
 impl Core {
     /// Runs background work: at once as far as it goes, the rest on the client's runtime.
     pub(crate) fn errand(self: &Arc<Self>, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        if self.is_without_runtime() {
+            return;
+        }
         let idle = &mut Context::from_waker(Waker::noop());
         if work.as_mut().poll(idle).is_ready() {
             return;
@@ -152,22 +163,21 @@ impl Core {
         }
     }
 
-    /// Ends a claim in the background, as long as the store may have it: it is asked before this returns, unless it is
-    /// known to be out of reach.
+    /// Ends a claim in the background, as long as the store may have it: it is asked before this returns.
     pub(crate) fn end_behind(self: &Arc<Self>, ending: Ending) {
-        if !self.reachable.load(Ordering::Acquire) {
-            return self.end_later(ending);
+        if self.is_without_runtime() {
+            return;
         }
         let mut call = ending.call(self);
         match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(_)) => self.end_later(ending),
+            Poll::Ready(Err(_)) => self.queue_ending(ending, true),
             Poll::Pending => {
                 let core = self.clone();
                 self.errand(Box::pin(async move {
                     let limit = || Some(lease::about(core.clock.now() + RELEASE_TIMEOUT.min(ending.ttl)));
                     if !matches!(core.within(limit, call).await, Some(Ok(_))) {
-                        core.end_later(ending);
+                        core.queue_ending(ending, true);
                     }
                 }));
             }
@@ -176,10 +186,18 @@ impl Core {
 
     /// Ends a claim when its turn comes.
     pub(crate) fn end_later(self: &Arc<Self>, ending: Ending) {
+        self.queue_ending(ending, false);
+    }
+
+    fn queue_ending(self: &Arc<Self>, ending: Ending, has_failed: bool) {
+        if self.is_over() {
+            // Nobody would work on the queue.
+            return;
+        }
         self.errands.running.fetch_add(1, Ordering::AcqRel);
         let dead_at = self.clock.now() + ending.ttl;
         let mut queue = self.errands.queue();
-        queue.endings.push_back((ending, dead_at));
+        if has_failed { &mut queue.failed } else { &mut queue.untried }.push_back((ending, dead_at));
         if !std::mem::replace(&mut queue.worked_on, true) {
             drop(queue);
             let worker = Worker { errands: self.errands.clone(), in_hand: 0, works: true };
@@ -209,7 +227,7 @@ async fn end_queued(core: Arc<Core>, mut worker: Worker) {
         let failed: Vec<_> = join_all(tries).await.into_iter().flatten().collect();
         let ended = worker.in_hand - failed.len();
         worker.in_hand = 0;
-        worker.errands.queue().endings.extend(failed);
+        worker.errands.queue().failed.extend(failed);
         worker.errands.over(ended);
         if ended > 0 {
             (most, pause) = (TOGETHER, ERRAND_PAUSE);

@@ -40,6 +40,11 @@ pub(super) fn refused(core: &Core, plan: &Plan, refusal: &Refusal) -> Error {
     told(core, plan, kind, message)
 }
 
+/// The same claim was acquired again by this client, and is the later one's.
+pub(super) fn taken_over(core: &Core, plan: &Plan) -> Error {
+    told(core, plan, ErrorKind::Conflict, "given up: this client acquires it again with the same owner".to_owned())
+}
+
 fn told(core: &Core, plan: &Plan, kind: ErrorKind, message: String) -> Error {
     Error::new(kind, message).at(Step::Acquire).about(&plan.name).in_store(core.backend.url())
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::core::{Core, no_answer, release};
+use super::cohort::HandedOver;
+use super::core::{Core, release};
 use super::detach::Detach;
 use super::lease;
 use super::live::LiveClaim;
@@ -86,6 +87,18 @@ impl Guard {
         self.disarm();
     }
 
+    /// Passes the lease to the next local task, if one waits. One that has run out is lost, which tells the others.
+    fn hand_over(&self) -> HandedOver {
+        if !self.in_cohort {
+            return HandedOver::No;
+        }
+        let handed_over = self.core.cohorts.hand_over(&self.core, &self.claim);
+        if handed_over == HandedOver::Lost {
+            self.core.lose(&self.claim, Loss::Expired);
+        }
+        handed_over
+    }
+
     fn disarm(&mut self) {
         self.armed = false;
         for timer in &mut self.timers {
@@ -143,8 +156,8 @@ impl Guard {
     }
 
     /// Resolves when the lease is lost, with the reason: before its deadline, or as soon after it as the
-    /// process, its runtime and this task run again. The runtime is the one the client was connected on: if
-    /// that is gone nobody renews and nobody tells, and only [`is_held`](Self::is_held) stays exact.
+    /// process, its runtime and this task run again. The runtime is the one the client was connected on: when
+    /// that ends nobody renews any more, and the lease is lost ([`Loss::SessionEnded`]).
     ///
     /// # Cancel safety
     ///
@@ -212,7 +225,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease had been lost: somebody else may have held
-    /// the lock meanwhile. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not
+    /// the lock meanwhile. [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client's runtime has ended: the claim
+    /// ends with its ttl. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not
     /// answer for five seconds (or a shorter ttl): the release goes on in the background, and the claim ends with
     /// its ttl at the latest.
     ///
@@ -221,18 +235,23 @@ impl Guard {
     /// Cancel safe: once called, the lock is released in the background if this future is dropped.
     pub async fn release(mut self) -> Result<()> {
         self.disarm();
+        self.core.refuse_if_over().map_err(|error| error.at(Step::Release).about(self.name()))?;
         if let Some(loss) = self.claim.loss() {
             return Err(self.lost_by(loss).at(Step::Release));
         }
-        if self.in_cohort && self.core.cohorts.hand_over(&self.core, &self.claim) {
-            return Ok(());
+        match self.hand_over() {
+            HandedOver::Yes => return Ok(()),
+            HandedOver::Lost => {
+                return Err(self.lost_by(self.claim.loss().unwrap_or(Loss::Expired)).at(Step::Release));
+            }
+            HandedOver::No => {}
         }
         self.core.registry.remove(&self.claim);
         let (core, claim) = (self.core.clone(), &self.claim);
-        let work = release(core.clone(), claim.plan.name.clone(), claim.id, claim.number(), claim.plan.ttl);
+        let work = release(core.clone(), claim, claim.number());
         let limit = || Some(lease::about(core.clock.now() + claim.plan.ttl.min(RELEASE_MAX)));
         let answer = core.within(limit, Detach::new(core.clone(), Box::pin(work))).await;
-        match answer.unwrap_or_else(|| Err(no_answer().at(Step::Release).about(&claim.plan.name))) {
+        match answer.unwrap_or_else(|| Err(core.no_answer().at(Step::Release).about(&claim.plan.name))) {
             Ok(Released::Yes) => Ok(()),
             Ok(Released::NotFound) => Err(Error::lost(self.name(), Loss::Gone).at(Step::Release)),
             Ok(Released::Broken { by, reason }) => {
@@ -270,11 +289,12 @@ impl Drop for Guard {
             return;
         }
         self.disarm();
-        if self.claim.loss().is_some() {
-            return;
-        }
-        if self.in_cohort && self.core.cohorts.hand_over(&self.core, &self.claim) {
-            return;
+        match self.claim.loss() {
+            // Lost with the runtime that is ending: the store is told if it needs none.
+            Some(Loss::SessionEnded) => {}
+            Some(_) => return,
+            None if self.hand_over() != HandedOver::No => return,
+            None => {}
         }
         self.core.registry.remove(&self.claim);
         self.core.release_behind(&self.claim);

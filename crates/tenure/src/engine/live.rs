@@ -20,8 +20,8 @@ pub(crate) struct LiveClaim {
     pub(crate) plan: Arc<Plan>,
     pub(crate) id: ClaimId,
     pub(crate) owner: Owner,
-    /// Whether a cohort's leader asked for it.
-    pub(crate) led: bool,
+    /// The term of the cohort's leader that asked for it; zero if none did.
+    pub(crate) term: u64,
     /// Whether the phase is granted: asked for each claim at each renewal.
     granted: AtomicBool,
     /// Whether a task has taken the grant.
@@ -66,13 +66,13 @@ pub(crate) enum Phase {
 }
 
 impl LiveClaim {
-    pub(crate) fn new(id: ClaimId, owner: Owner, plan: Arc<Plan>, led: bool) -> Self {
+    pub(crate) fn new(id: ClaimId, owner: Owner, plan: Arc<Plan>, term: u64) -> Self {
         let state = State { phase: Phase::Asking, number: None, holder_ttl: None, early: None, failure: None };
         Self {
             plan,
             id,
             owner,
-            led,
+            term,
             granted: AtomicBool::new(false),
             taken: AtomicU8::new(UNTAKEN),
             turn: AtomicU64::new(0),
@@ -94,6 +94,11 @@ impl LiveClaim {
     /// A task takes the grant. True if the watchdog had left it alone until now.
     pub(crate) fn take(&self) -> bool {
         self.taken.swap(TAKEN, Ordering::AcqRel) == LEFT_ALONE
+    }
+
+    /// Whether a task has it in hand, or has seen that it is lost.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire) == TAKEN
     }
 
     /// Whether it was granted to a task that never looked.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::cohort;
 use super::core::Core;
 use super::guard::Guard;
-use super::pending::{Pending, Wait, Won};
+use super::pending::{Pending, Won};
 use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
+use super::wait::Wait;
 use crate::backend::Replicas;
 use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
@@ -147,8 +148,10 @@ impl Lock {
         self
     }
 
-    /// Derives the claim's id from owner and name, so that the same acquire from another process is a retry
-    /// of this one. For a session whose owner the caller keeps ([`Tenure::session_as`](crate::Tenure::session_as)).
+    /// Derives the claim's id from owner and name, so that the same acquire again, from another process too, is a retry
+    /// of this one and takes its claim over: a guard of it that is still out is lost, in this client at once
+    /// ([`Loss::TakenOver`](crate::Loss::TakenOver)), elsewhere at its next renewal; an acquire of this client that still waits for it
+    /// fails. For a session whose owner the caller keeps ([`Tenure::session_as`](crate::Tenure::session_as)).
     pub fn repeatable(mut self) -> Self {
         self.plan_mut().repeatable = self.plan.owner.is_some();
         self
@@ -226,7 +229,7 @@ impl Lock {
 
 /// Acquires with a store claim of its own.
 pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
-    let mut pending = Pending::new(core, plan.clone(), 1, false);
+    let mut pending = Pending::new(core, plan.clone(), 1, 0);
     match pending.drive(wait).await {
         Ok(Some(Won { claim, grant, .. })) => {
             let mut guard = Guard::new(core.clone(), claim, grant.token, false);
@@ -234,8 +237,8 @@ pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait
             Ok(Some(guard))
         }
         other => {
-            pending.withdraw(other.as_ref().err()).await;
-            other.map(|_| None)
+            let withdrawn = pending.withdraw(other.as_ref().err()).await;
+            other.map(|_| None).map_err(|error| error.unknown_if(!withdrawn))
         }
     }
 }

@@ -20,7 +20,9 @@ mod pending;
 mod plan;
 mod registry;
 mod request;
+mod runtime;
 mod session;
+mod wait;
 mod watchdog;
 
 use std::sync::{Arc, PoisonError};

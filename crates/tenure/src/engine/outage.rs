@@ -30,9 +30,11 @@ pub(super) struct Outage {
     /// Claims that were set aside, those that were in a probe last. Some may have ended since.
     aside: VecDeque<Key>,
     probe_at: Moment,
+    /// When the last probe was sent.
+    probed_at: Moment,
     pause: Duration,
-    /// The longest pause that each claim set aside can bear.
-    pause_max: Duration,
+    /// How long a probe may go unanswered before the next, for each claim set aside.
+    repeat_after: Duration,
 }
 
 impl Default for Outage {
@@ -43,8 +45,9 @@ impl Default for Outage {
             failure: None,
             aside: VecDeque::new(),
             probe_at: NEVER,
+            probed_at: NEVER,
             pause: PAUSE_MIN,
-            pause_max: PAUSE_MAX,
+            repeat_after: Duration::MAX,
         }
     }
 }
@@ -86,7 +89,7 @@ impl Outage {
     /// Sets a claim aside. Answers why the store is out of reach, as far as that is known.
     pub(super) fn set_aside(&mut self, key: Key, ttl: Duration) -> Option<&Arc<str>> {
         self.aside.push_back(key);
-        self.pause_max = self.pause_max.min(lease::repeat_after(ttl));
+        self.repeat_after = self.repeat_after.min(lease::repeat_after(ttl));
         self.failure.as_ref()
     }
 
@@ -97,26 +100,28 @@ impl Outage {
 
     /// When the next probe is due.
     pub(super) fn next_probe(&self) -> Moment {
-        if self.aside.is_empty() { NEVER } else { self.probe_at }
+        if self.aside.is_empty() { NEVER } else { self.probe_at.min(self.probed_at + self.repeat_after) }
     }
 
-    /// A probe is under way: the next one is due at `repeat_at`, or a pause after this one has failed.
-    pub(super) fn probed(&mut self, repeat_at: Moment) {
-        self.probe_at = repeat_at;
-        self.pause = (self.pause * 2).min(self.pause_max);
+    /// A probe of claims with this ttl or a longer one is under way: the next one is due when this one has gone unanswered
+    /// for too long for any claim that was set aside, or a pause after this one has failed.
+    pub(super) fn probed(&mut self, now: Moment, ttl: Duration) {
+        self.probed_at = now;
+        self.probe_at = now + lease::repeat_after(ttl);
+        self.pause = (self.pause * 2).min(PAUSE_MAX).min(self.repeat_after);
     }
 }
 
 impl Table {
-    /// The store has answered for a claim. True if that ends an outage: the claims that were set aside are due then,
-    /// but for those that failed for reasons of their own.
+    /// The store has answered for a claim. True if that ends an outage: the claims that were set aside are due then, those
+    /// that failed a moment later: if they do so for reasons of their own, they must not be asked for with each answer.
     pub(crate) fn store_answered(&mut self, now: Moment) -> bool {
         let over = self.outage.on;
         for key in self.outage.answered(now) {
             let Some(beat) = self.beat(key).filter(|beat| beat.aside) else { continue };
             beat.aside = false;
-            let (failures, ttl) = (beat.unanswered, beat.claim.plan.ttl);
-            let due = if failures == 0 { now } else { lease::retry_at(now, ttl, failures, self.jitter) };
+            let (failures, ttl) = (std::mem::take(&mut beat.unanswered), beat.claim.plan.ttl);
+            let due = if failures == 0 { now } else { lease::retry_at(now, ttl, 1, self.jitter) };
             self.set_due(key, due);
         }
         over
@@ -166,7 +171,7 @@ impl Table {
             }
         }
         if let Some(ttl) = probe.iter().map(|(_, claim)| claim.plan.ttl).min() {
-            self.outage.probed(now + lease::repeat_after(ttl));
+            self.outage.probed(now, ttl);
         }
         probe
     }
@@ -186,7 +191,7 @@ mod tests {
             let at = outage.next_probe();
             pauses.push(at.since(now).as_millis());
             now = at;
-            outage.probed(now + Duration::from_secs(1));
+            outage.probed(now, Duration::from_secs(9));
         }
         pauses
     }

@@ -9,13 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::cleanup::{Stage, clean_up, ending};
-use super::core::{Core, no_answer};
+use super::core::Core;
 use super::detach::Detach;
 use super::explain;
 use super::lease;
 use super::live::{LiveClaim, Phase};
 use super::plan::Plan;
 use super::request::Request;
+use super::wait::{PATIENCE, Wait, call_limit};
 use super::watchdog::next_ask;
 use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
@@ -23,34 +24,10 @@ use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{Grant, Place};
 use crate::token::Token;
 
-/// How long a store may be out of reach before a claim that it never answered fails.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a claim is awaited before its caller is told that its time is over.
 const WITHDRAWAL_MAX: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(5);
-const CALL_TIMEOUT_MIN: Duration = Duration::from_millis(250);
-
-/// How long a caller wants to wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
-    /// Not at all.
-    No,
-    /// Until then.
-    Until(Moment),
-    /// For ever.
-    Forever,
-}
-
-impl Wait {
-    fn limit(self) -> Option<Moment> {
-        match self {
-            Self::Until(moment) => Some(moment),
-            Self::No | Self::Forever => None,
-        }
-    }
-}
 
 pub(crate) struct Pending {
     core: Arc<Core>,
@@ -70,12 +47,14 @@ pub(crate) struct Pending {
     /// Whether a grant was heard of too late before.
     was_late: bool,
     last_place: Option<Place>,
+    /// Whether a try may have been applied: what fails after it is unknown too.
+    unknown: bool,
+    /// The claim with the same id that it took over.
+    displaced: Option<Arc<LiveClaim>>,
     /// Tells attempts with the same id apart; zero where ids are random.
     attempt: u64,
     /// Until when somebody else may trust a lease of the name that the store has lost with a claim of ours.
     holder_until: Option<Moment>,
-    /// The term of the leader that drives it, if a cohort's does; zero if none.
-    pub(crate) term: u64,
 }
 
 /// A claim that was granted.
@@ -87,9 +66,9 @@ pub(crate) struct Won {
 }
 
 impl Pending {
-    /// `led` if a cohort's leader asks for it.
-    pub(crate) fn new(core: &Arc<Core>, plan: Arc<Plan>, block: u32, led: bool) -> Self {
-        let claim = register(core, &plan, led);
+    /// `term` is that of the cohort's leader that asks for it; zero if none does.
+    pub(crate) fn new(core: &Arc<Core>, plan: Arc<Plan>, block: u32, term: u64) -> Self {
+        let (claim, displaced) = register(core, &plan, term);
         let attempt = if plan.repeatable { rand::random() } else { 0 };
         Self {
             core: core.clone(),
@@ -104,9 +83,10 @@ impl Pending {
             waited: false,
             was_late: false,
             last_place: None,
+            unknown: false,
+            displaced,
             attempt,
             holder_until: None,
-            term: 0,
         }
     }
 
@@ -118,7 +98,7 @@ impl Pending {
         block_end: Token,
         block: u32,
     ) -> Self {
-        let mut pending = Self::new(core, plan, block, true);
+        let mut pending = Self::new(core, plan, block, held.term);
         pending.stage = Stage::Block { held, block_end, call: None };
         pending.reached = true;
         pending
@@ -130,15 +110,21 @@ impl Pending {
         let unreached = since.filter(|_| !self.core.reachable.load(Ordering::Acquire));
         self.started = unreached.map_or_else(OnceLock::new, OnceLock::from);
         self.tries = 0;
+        self.core.cohorts.begin(&self.core, &self.claim);
     }
 
     pub(crate) fn ttl(&self) -> Duration {
         self.plan.ttl
     }
 
+    /// The claim it asks for; while that is not known, the holding it continues.
+    fn led(&self) -> &Arc<LiveClaim> {
+        if let Stage::Block { held, .. } = &self.stage { held } else { &self.claim }
+    }
+
     /// Whether the store has answered it, so that the watchdog keeps its time.
     pub(crate) fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Answered | Stage::Block { .. })
+        matches!(self.stage, Stage::Answered | Stage::Block { .. }) && self.led().loss().is_none()
     }
 
     /// Drops it without ending anything: its caller does.
@@ -153,6 +139,7 @@ impl Pending {
     /// withdraw it, or drop it.
     pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Won>> {
         loop {
+            self.core.refuse_if_over().map_err(|over| over.at(Step::Acquire).about(&self.plan.name))?;
             match &mut self.stage {
                 Stage::Asking(_) => {
                     if !self.ask(wait).await? {
@@ -177,6 +164,9 @@ impl Pending {
 
     /// Asks for the claim once. False if it is busy and the caller does not wait.
     async fn ask(&mut self, wait: Wait) -> Result<bool> {
+        if self.plan.repeatable && self.claim.loss() == Some(Loss::TakenOver) {
+            return Err(self.displaced_by_later());
+        }
         let store = self.core.backend.capabilities();
         let queue = (store.queue || store.hints) && !matches!(wait, Wait::No);
         let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
@@ -188,18 +178,19 @@ impl Pending {
             wish.presumed = presumed;
             self.sent = true;
             let call = self.core.backend.claim(&self.plan.name, wish);
-            *request = Some(Request::new(self.claim.clone(), call, self.term));
+            *request = Some(Request::new(self.claim.clone(), call));
         }
         let Some(under_way) = request else { return Ok(true) };
         let answer = self.core.answer_within(limit, under_way).await;
         if under_way.was_attended() {
-            self.core.cohorts.begin(&self.plan.name, self.term);
+            self.core.cohorts.begin(&self.core, &self.claim);
         }
         *request = None;
         self.core.reached(answer.as_ref().map(Result::as_ref));
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
                 self.reached = true;
+                self.displaced = None;
                 if !self.claim.answered(&standing, counted_from) {
                     // The store has ended what it answered to an earlier request, and made it anew: neither is ours.
                     if !self.plan.repeatable {
@@ -232,10 +223,14 @@ impl Pending {
             Some(Ok(Answer { value: Claimed::Refused(refusal), .. })) => {
                 self.stage = Stage::Over;
                 self.core.registry.remove(&self.claim);
+                if let Some(displaced) = self.displaced.take() {
+                    // It stands in another shape, and nobody has it any more.
+                    self.core.release_behind(&displaced);
+                }
                 Err(explain::refused(&self.core, &self.plan, &refusal))
             }
             Some(Err(error)) => self.try_again(wait, error).await.map(|()| true),
-            None => self.try_again(wait, no_answer()).await.map(|()| true),
+            None => self.try_again(wait, self.core.no_answer()).await.map(|()| true),
         }
     }
 
@@ -256,9 +251,13 @@ impl Pending {
                 }
                 match self.core.within(|| wait.limit(), changed).await {
                     Some(()) => Ok(None),
-                    None => Err(self.timed_out()),
+                    None => {
+                        self.core.refuse_if_over()?;
+                        Err(self.timed_out())
+                    }
                 }
             }
+            Phase::Lost(Loss::TakenOver) => Err(self.displaced_by_later()),
             Phase::Asking | Phase::Lost(_) => {
                 self.make_anew();
                 Ok(None)
@@ -323,13 +322,10 @@ impl Pending {
                     "too few replicas: {acknowledged} of the {needed} asked for have the grant, which was given back"
                 ),
             ),
-            Some(Err(error)) => error,
-            None => no_answer(),
+            // The grant itself was given, whatever became of the question.
+            Some(Err(error)) => error.unknown_if(true),
+            None => self.core.no_answer(),
         };
-        // Ended whatever its id is made of: the caller may not ask again.
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        let sent = std::mem::replace(&mut self.sent, false);
-        clean_up(&self.core, &self.plan, claim, stage, sent);
         Err(failure.at(Step::Acquire).about(&claim.plan.name).in_store(self.core.backend.url()))
     }
 
@@ -368,6 +364,9 @@ impl Pending {
             }
             Some(Ok(Answer { value: Block::Moved(standing), counted_from })) => {
                 self.core.registry.remove(&held);
+                // Should a renewal find it gone, nobody need miss this leader: it goes on with the next claim.
+                held.take();
+                self.core.cohorts.begin(&self.core, &self.claim);
                 self.claim.answered(&standing, counted_from);
                 self.stage = Stage::Answered;
                 self.core.registry.schedule(self.claim.id, next_ask(&self.claim, &standing, counted_from));
@@ -380,14 +379,16 @@ impl Pending {
                 Ok(None)
             }
             Some(Err(error)) => self.try_again(wait, error).await.map(|()| None),
-            None => self.try_again(wait, no_answer()).await.map(|()| None),
+            None => self.try_again(wait, self.core.no_answer()).await.map(|()| None),
         }
     }
 
     /// Decides whether a failed request is repeated, and pauses before it is.
     async fn try_again(&mut self, wait: Wait, error: Error) -> Result<()> {
+        self.unknown |= error.certainty() == Certainty::Unknown;
+        let error = error.unknown_if(self.unknown);
         let error = error.at(Step::Acquire).about(&self.plan.name).in_store(self.core.backend.url());
-        if error.certainty() == Certainty::NotApplied && !self.reached && self.tries == 0 {
+        if !self.unknown && !self.reached {
             self.sent = false;
         }
         let now = self.core.clock.now();
@@ -405,11 +406,10 @@ impl Pending {
         let until = now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0);
         let until = limit.map_or(until, |limit| limit.min(until));
         // The store has nothing of it, so that no ttl ends its turn should nobody poll this.
-        let missed = self.core.cohorts.miss(&self.core, &self.plan.name, self.term, until + self.plan.ttl);
+        let missed = self.core.cohorts.miss(&self.core, &self.plan.name, self.claim.term, until + self.plan.ttl);
         self.core.alarm(until).await;
-        if let Some(summons) = missed {
-            self.core.registry.remove_timer(summons);
-            self.core.cohorts.begin(&self.plan.name, self.term);
+        if missed {
+            self.core.cohorts.begin(&self.core, &self.claim);
         }
         // The error that was met says more than that there was no time for another.
         if is_over(self.core.clock.now()) { Err(error) } else { Ok(()) }
@@ -446,7 +446,19 @@ impl Pending {
         if let Some(ttl) = self.claim.holder_ttl() {
             self.holder_until = self.holder_until.max(Some(self.core.clock.now() + ttl));
         }
-        let fresh = register(&self.core, &self.plan, self.claim.led);
+        if self.plan.repeatable {
+            if self.claim.loss() == Some(Loss::TakenOver) {
+                // Not to be taken back: it is found so before it would be asked for.
+                self.stage = Stage::Asking(None);
+                return;
+            }
+            self.core.registry.remove(&self.claim);
+        }
+        // Seen, should it be lost: nobody need miss this leader.
+        self.led().take();
+        self.core.cohorts.begin(&self.core, &self.claim);
+        let (fresh, displaced) = register(&self.core, &self.plan, self.claim.term);
+        self.displaced = displaced.or(self.displaced.take());
         let old = std::mem::replace(&mut self.claim, fresh);
         let stage = std::mem::replace(&mut self.stage, Stage::Asking(None));
         let sent = std::mem::replace(&mut self.sent, false);
@@ -458,43 +470,35 @@ impl Pending {
         clean_up(&self.core, &self.plan, &old, stage, sent);
     }
 
-    /// Ends the claim, and waits a moment for the store to say so; not for one that just failed to answer.
-    pub(crate) async fn withdraw(mut self, after: Option<&Error>) {
-        if after.is_some_and(|error| error.kind() != ErrorKind::Timeout) {
-            return;
+    /// Ends the claim, and waits a moment for the store to say so; not for one that just failed to answer. False if it did not: the
+    /// claim may be granted yet, and lives for a ttl at most.
+    pub(crate) async fn withdraw(mut self, after: Option<&Error>) -> bool {
+        if after.is_some_and(|error| !matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Replicas)) {
+            return true;
         }
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        if let Some(ending) = ending(&self.core, &self.plan, &self.claim, stage, self.sent) {
-            let ending = Detach::new(self.core.clone(), ending);
-            self.core.within(|| Some(self.core.clock.now() + WITHDRAWAL_MAX), ending).await;
-        }
+        let Some(ending) = ending(&self.core, &self.plan, &self.claim, stage, self.sent) else { return true };
+        let ending = Detach::new(self.core.clone(), ending);
+        self.core.within(|| Some(self.core.clock.now() + WITHDRAWAL_MAX), ending).await.is_some()
+    }
+
+    /// Another acquire of this client has its claim by now: it ends here, and ends nothing.
+    fn displaced_by_later(&mut self) -> Error {
+        self.stage = Stage::Over;
+        explain::taken_over(&self.core, &self.plan)
     }
 }
 
-/// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
-fn call_limit(core: &Core, plan: &Plan, started: &OnceLock<Moment>, reached: bool, wait: Wait) -> impl Fn() -> Moment {
-    let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
-    move || {
-        let now = core.clock.now();
-        let started = *started.get_or_init(|| now);
-        let limit = lease::about(now + patience);
-        let until = match wait {
-            // However short the wait, a free lock is found free.
-            Wait::Until(until) if !reached => until.max(started + CALL_TIMEOUT_MIN),
-            Wait::Until(until) => until,
-            Wait::Forever if !reached => started + PATIENCE,
-            Wait::Forever | Wait::No => limit,
-        };
-        limit.min(until)
-    }
-}
-
-/// A new claim, known to the watchdog before the store hears of it: news of its grant may come first.
-fn register(core: &Arc<Core>, plan: &Arc<Plan>, led: bool) -> Arc<LiveClaim> {
+/// A new claim, known to the watchdog before the store hears of it: news of its grant may come first. Another claim of this client
+/// with the same id is lost: nobody would renew it, and whoever has the new one may release it. It is answered too.
+fn register(core: &Arc<Core>, plan: &Arc<Plan>, term: u64) -> (Arc<LiveClaim>, Option<Arc<LiveClaim>>) {
     let (id, owner) = plan.new_id();
-    let claim = Arc::new(LiveClaim::new(id, owner, plan.clone(), led));
-    core.registry.add(claim.clone());
-    claim
+    let claim = Arc::new(LiveClaim::new(id, owner, plan.clone(), term));
+    let displaced = core.registry.add(claim.clone());
+    if let Some(displaced) = &displaced {
+        core.lose(displaced, Loss::TakenOver);
+    }
+    (claim, displaced)
 }
 
 impl Drop for Pending {

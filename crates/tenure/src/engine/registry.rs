@@ -92,14 +92,20 @@ impl Registry {
         super::unpoisoned(self.table.lock())
     }
 
-    /// Adds a claim. Nothing is asked for it before [`schedule`](Self::schedule) says when.
-    pub(crate) fn add(&self, claim: Arc<LiveClaim>) {
+    /// Adds a claim. Nothing is asked for it before [`schedule`](Self::schedule) says when. An id may come again (a repeated
+    /// command): the newest attempt is the one that hears. Answers the one before it, which is to be told.
+    pub(crate) fn add(&self, claim: Arc<LiveClaim>) -> Option<Arc<LiveClaim>> {
         let mut table = self.table();
         let id = claim.id;
-        // An id may come again (a repeated command): the newest attempt is the one that hears.
-        table.remove_claim(id);
+        let before = table.by_claim.remove(&id).and_then(|key| table.remove(key));
         let key = table.insert(Kind::Claim(Beat { claim, unanswered: 0, aside: false }), NEVER);
         table.by_claim.insert(id, key);
+        if let Some(Kind::Claim(beat)) = before { Some(beat.claim) } else { None }
+    }
+
+    /// Empties the table: nobody looks at it any more.
+    pub(crate) fn end(&self) -> Vec<Kind> {
+        std::mem::take(&mut *self.table()).slots.into_iter().flatten().map(|slot| slot.kind).collect()
     }
 
     /// Sets when to ask for a claim next, counting it as answered.

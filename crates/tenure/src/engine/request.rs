@@ -17,8 +17,6 @@ pub(crate) type Asked = Result<Answer<Claimed>>;
 
 pub(crate) struct Request {
     pub(crate) claim: Arc<LiveClaim>,
-    /// The term of the leader that asks, if a cohort's does; zero if none.
-    pub(crate) term: u64,
     /// Whether somebody else has looked after it.
     attended: AtomicBool,
     /// Held while the call is polled: nothing is locked by whoever holds it that locks it in turn.
@@ -37,8 +35,8 @@ enum State {
 }
 
 impl Request {
-    pub(crate) fn new(claim: Arc<LiveClaim>, call: Call<Answer<Claimed>>, term: u64) -> Arc<Self> {
-        Arc::new(Self { claim, term, attended: AtomicBool::new(false), state: Mutex::new(State::UnderWay(call)) })
+    pub(crate) fn new(claim: Arc<LiveClaim>, call: Call<Answer<Claimed>>) -> Arc<Self> {
+        Arc::new(Self { claim, attended: AtomicBool::new(false), state: Mutex::new(State::UnderWay(call)) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -297,27 +297,28 @@ fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
 
 fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Renewed>>>) {
     let Answer { value, counted_from } = match answer {
-        Ok(answer) if answers_for_some(&answer.value, claims.len()) => answer,
+        Ok(answer) if answer.value.len() == claims.len() => answer,
         Ok(answer) => {
-            tracing::debug!(claims = claims.len(), answers = answer.value.len(), "a renewal was not answered");
-            let failure = match answer.value.into_iter().next() {
-                Some(Renewed::Unknown(why)) => why,
-                _ => "the store did not answer for each claim".into(),
-            };
-            core.reached::<()>(None);
-            return fail(core, &claims, &failure, true);
+            tracing::warn!(claims = claims.len(), answers = answer.value.len(), "a renewal was not answered in full");
+            return fail(core, &claims, &"the store did not answer for each claim".into());
         }
         Err(error) => {
             tracing::debug!(%error, claims = claims.len(), "renewal failed");
             core.reached::<()>(Some(Err(&error)));
-            return fail(core, &claims, &error.to_string().into(), false);
+            return fail(core, &claims, &error.to_string().into());
         }
     };
-    core.reached(Some(Ok(())));
+    // One that fails each claim by itself (a shard that hangs, a replica that is away) says nothing of the others.
+    let says_something = value.iter().any(|renewed| !matches!(renewed, Renewed::Unknown(_)));
+    if says_something {
+        core.reached(Some(Ok(())));
+    }
     let mut ended = Vec::new();
     let mut table = core.registry.table();
     let now = core.clock.now();
-    table.store_answered(now);
+    if says_something {
+        table.store_answered(now);
+    }
     for ((key, claim), renewed) in claims.into_iter().zip(value) {
         match renewed {
             Renewed::Stands(standing) => {
@@ -347,22 +348,13 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
     }
 }
 
-/// Whether the store has said something of a claim.
-fn answers_for_some(answers: &[Renewed], claims: usize) -> bool {
-    answers.len() == claims && answers.iter().any(|renewed| !matches!(renewed, Renewed::Unknown(_)))
-}
-
-/// The store answered for none of these claims. `each` if it failed them one by one, rather than the request.
-fn fail(core: &Core, claims: &[(Key, Arc<LiveClaim>)], failure: &Arc<str>, each: bool) {
+/// A request for these claims failed as a whole: the store is out of reach.
+fn fail(core: &Core, claims: &[(Key, Arc<LiveClaim>)], failure: &Arc<str>) {
     let mut table = core.registry.table();
     table.outage.failed(core.clock.now(), failure, rand::random());
     for (key, claim) in claims {
         claim.renewal_failed(failure);
-        if let Some(beat) = table.beat(*key) {
-            // Once the store answers, those that were failed by themselves come later than the others.
-            beat.unanswered = if each { beat.unanswered } else { 0 };
-            table.set_aside(*key);
-        }
+        table.set_aside(*key);
     }
 }
 

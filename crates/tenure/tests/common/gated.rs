@@ -21,6 +21,8 @@ pub(crate) enum Reply {
     FailsNotApplied,
     /// Comes when the gate is opened.
     Late,
+    /// A claim arrives when the gate is opened; all else at once.
+    Delayed,
     /// The request was applied; nothing comes, ever.
     NeverApplied,
     /// The request is lost; nothing comes, ever.
@@ -111,7 +113,7 @@ impl Gated {
         let failure = |certainty| Error::new(ErrorKind::Unavailable, "the gate is closed").with_certainty(certainty);
         let reply = *self.reply.lock().unwrap();
         match reply {
-            Reply::Comes => call(),
+            Reply::Comes | Reply::Delayed => call(),
             Reply::ComesLater => {
                 let call = call();
                 Box::pin(async move {
@@ -167,6 +169,13 @@ impl Backend for Gated {
         }));
     }
     fn claim(&self, name: &Name, request: ClaimRequest) -> Call<Answer<Claimed>> {
+        if *self.reply.lock().unwrap() == Reply::Delayed {
+            let (inner, name, open) = (self.inner.clone(), name.clone(), self.open.clone());
+            return Box::pin(async move {
+                open.notified().await;
+                inner.claim(&name, request).await
+            });
+        }
         let call = self.gate(|| self.inner.claim(name, request));
         if !self.outdated.load(Ordering::Relaxed) {
             return call;

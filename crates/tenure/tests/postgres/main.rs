@@ -2,6 +2,7 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
 
+mod certainty;
 mod faults;
 mod listening;
 mod locked;

@@ -2,6 +2,7 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
+mod certainty;
 mod cluster;
 mod failover;
 mod faults;

@@ -123,7 +123,8 @@ impl Desk {
         let mut meant: Option<HashSet<i64>> = None;
         let mut ended = 0;
         for _ in 0..TRIES_MAX {
-            let line = self.line(name).await?;
+            // What was ended before stays so, whatever fails later.
+            let line = self.line(name).await.map_err(|error| error.unknown_if(ended > 0))?;
             let queue = line.queue(self.wall());
             let holding = queue.holders().filter(|held| owner.is_none_or(|owner| *owner == held.owner));
             let holding: Vec<&Entry> = holding.filter_map(|held| line.holding(held)).collect();
@@ -135,7 +136,7 @@ impl Desk {
                 return Ok(ended);
             }
             for entry in left {
-                ended += self.evict(entry, by, reason).await?;
+                ended += self.evict(entry, by, reason).await.map_err(|error| error.unknown_if(ended > 0))?;
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "the holders change faster than they can be broken"))

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::failure::Answered;
+use super::failure::{Answered, Failure};
 use super::op::Op;
 use super::script::Script;
 use crate::clock::Moment;
@@ -97,6 +97,12 @@ impl Lane {
 }
 
 impl Job {
+    /// Tells whoever asked. What was sent once before may have been done then, however it failed now.
+    pub(super) fn fail(self, failure: Failure) {
+        let error = failure.error.unknown_if(self.again);
+        drop(self.reply.send(Err(Failure { error, ..failure })));
+    }
+
     /// Whether it may go before what was asked earlier: it ends claims that were answered, so that it overtakes none
     /// of them.
     pub(super) fn only_releases(&self) -> bool {

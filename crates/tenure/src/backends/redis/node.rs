@@ -156,7 +156,9 @@ impl Node {
             if refused {
                 return Err(unavailable("too much is waiting for Redis already").into());
             }
-            answer.await.unwrap_or_else(|_| Err(unavailable("the client of Redis was closed").into()))
+            // It may have been sent.
+            let closed = || unavailable("the client of Redis was closed").with_certainty(Certainty::Unknown);
+            answer.await.unwrap_or_else(|_| Err(closed().into()))
         }
     }
 
@@ -235,7 +237,7 @@ impl Node {
                 let failed = std::mem::take(&mut lane.pending);
                 drop(lane);
                 for job in failed {
-                    drop(job.reply.send(Err(error.again().into())));
+                    job.fail(error.again().into());
                 }
             }
         }
@@ -390,7 +392,10 @@ impl Node {
             } else {
                 Err(odd().into())
             };
-            drop(job.reply.send(reply));
+            match reply {
+                Ok(reply) => drop(job.reply.send(Ok(reply))),
+                Err(failure) => job.fail(failure),
+            }
         }
     }
 }
@@ -417,7 +422,7 @@ fn script_call(script: &Script, key: &str, args: &[String], in_full: bool) -> Cm
 
 fn fail(jobs: Vec<Job>, failure: &Failure) {
     for job in jobs {
-        drop(job.reply.send(Err(failure.again())));
+        job.fail(failure.again());
     }
 }
 

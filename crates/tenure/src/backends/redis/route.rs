@@ -23,7 +23,7 @@ use super::sync::Sync;
 use super::url::{Address, Settings, Topology};
 use super::wire;
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Certainty, Error, ErrorKind, Result};
 
 const SLOTS: u16 = 16384;
 /// How often a cluster is asked who has which slot, unless something looks wrong.
@@ -278,7 +278,13 @@ impl Cluster {
     }
 
     /// Follows a cluster's redirections, within bounds.
-    async fn follow(self: Arc<Self>, mut failure: Failure, key: &str, work: Work) -> Result<Reply> {
+    async fn follow(self: Arc<Self>, failure: Failure, key: &str, work: Work) -> Result<Reply> {
+        // What may have been done before it was redirected may have been done, wherever it then fails.
+        let unknown = failure.error.certainty() == Certainty::Unknown;
+        self.follow_on(failure, key, work).await.map_err(|error| error.unknown_if(unknown))
+    }
+
+    async fn follow_on(self: Arc<Self>, mut failure: Failure, key: &str, work: Work) -> Result<Reply> {
         for redirects in 0..REDIRECTS_MAX {
             let answer = match failure.redirect {
                 None => {

@@ -207,6 +207,8 @@ pub(super) async fn break_holders(
 ) -> Result<usize> {
     let values = ask_all(fleet, || wire::show(fleet.layout(), name)).await?;
     let meant = |other: &Owner| owner.as_ref().is_none_or(|owner| owner == other);
+    // Nodes that answered have ended it, however few they are.
+    let unknown = |error: Error| error.unknown_if(true);
     let mut ended = 0;
     if fleet.layout() == Layout::Plain {
         let view = inspect_plain(fleet, name, &values)?;
@@ -217,7 +219,7 @@ pub(super) async fn break_holders(
             };
             for (id, number) in holder.claims.iter().filter(|_| meant(holder_is)) {
                 let work = || foreign::release(Layout::Plain, name, *id, Some(*number));
-                let answers = ask_all(fleet, work).await?;
+                let answers = ask_all(fleet, work).await.map_err(unknown)?;
                 let yes = |value: &Value| matches!(redis_wire::released(value), Ok(crate::backend::Released::Yes));
                 ended += usize::from(answers.iter().any(yes));
             }
@@ -230,7 +232,7 @@ pub(super) async fn break_holders(
         holders.extend(shown.filter(|holder| meant(&holder.owner)));
     }
     for ((id, _), nodes) in by_claim(holders) {
-        let answers = ask_all(fleet, || wire::break_claim(name, id, by, reason)).await?;
+        let answers = ask_all(fleet, || wire::break_claim(name, id, by, reason)).await.map_err(unknown)?;
         let yes = answers.iter().filter(|value| **value == Value::Int(1)).count();
         // A few nodes may have a claim that never held: it goes as well, and does not count.
         ended += usize::from(yes > 0 && nodes.len() >= fleet.quorum().min(values.len()));

@@ -129,7 +129,8 @@ pub(super) async fn break_holders(
     let mut ended = 0;
     let mut meant: Option<Vec<Meant>> = None;
     for _ in 0..TRIES_MAX {
-        let nodes = desk.all_nodes(&session, &name).await.map_err(of_request)?;
+        // What was ended before stays so, whatever fails later.
+        let nodes = desk.all_nodes(&session, &name).await.map_err(|error| of_request(error).unknown_if(ended > 0))?;
         let holders = holders(&desk, &nodes, owner.as_ref());
         // Those who hold now are meant, not those who hold because others have ended.
         let meant = meant.get_or_insert_with(|| holders.iter().map(|(node, known)| Meant::of(node, known)).collect());
@@ -139,7 +140,8 @@ pub(super) async fn break_holders(
         }
         for (node, known) in left {
             let note = Note { number: known.number(), by: by.clone(), reason: reason.clone() };
-            if desk.break_one(&session, &name, node, known, note).await? {
+            let broken = desk.break_one(&session, &name, node, known, note).await;
+            if broken.map_err(|error| error.unknown_if(ended > 0))? {
                 ended += 1;
             }
         }

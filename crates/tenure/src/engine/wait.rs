@@ -1,0 +1,58 @@
+//! How long a claim, and each request for it, is waited for.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::core::Core;
+use super::lease;
+use super::plan::Plan;
+use crate::clock::Moment;
+
+/// How long a store may be out of reach before a claim that it never answered fails.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+
+/// How long a caller wants to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// Until then.
+    Until(Moment),
+    /// For ever.
+    Forever,
+}
+
+impl Wait {
+    pub(super) fn limit(self) -> Option<Moment> {
+        match self {
+            Self::Until(moment) => Some(moment),
+            Self::No | Self::Forever => None,
+        }
+    }
+}
+
+/// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
+pub(super) fn call_limit(
+    core: &Core,
+    plan: &Plan,
+    started: &OnceLock<Moment>,
+    reached: bool,
+    wait: Wait,
+) -> impl Fn() -> Moment {
+    let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
+    move || {
+        let now = core.clock.now();
+        let started = *started.get_or_init(|| now);
+        let limit = lease::about(now + patience);
+        let until = match wait {
+            // However short the wait, a free lock is found free.
+            Wait::Until(until) if !reached => until.max(started + CALL_TIMEOUT_MIN),
+            Wait::Until(until) => until,
+            Wait::Forever if !reached => started + PATIENCE,
+            Wait::Forever | Wait::No => limit,
+        };
+        limit.min(until)
+    }
+}
