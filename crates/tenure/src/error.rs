@@ -74,8 +74,8 @@ pub enum ErrorKind {
 pub enum Certainty {
     /// It surely did not.
     NotApplied,
-    /// It may have: the reply never came, or that to an earlier try of it. What it may have left behind is cleaned up in the
-    /// background, and by the ttl at the latest.
+    /// It may have: the reply never came, or that to an earlier try of it. What it may have left behind is cleaned up
+    /// in the background, and by the ttl at the latest.
     Unknown,
 }
 
@@ -126,7 +126,8 @@ pub enum Loss {
     },
     /// The lock's `max_hold` is over.
     MaxHold,
-    /// The session the claim belonged to ended; or the runtime its client was connected on, so that nobody renews it any more.
+    /// The session the claim belonged to ended; or the runtime its client was connected on, so that nobody renews it
+    /// any more.
     SessionEnded,
     /// The same claim was acquired again ([`Lock::repeatable`](crate::Lock::repeatable)): the later guard has it.
     TakenOver,

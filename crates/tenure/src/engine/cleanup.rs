@@ -75,7 +75,8 @@ pub(super) fn ending(
                 }
             }
             if repeatable && core.registry.find(claim.id).is_some() {
-                // Acquired again meanwhile: whatever the store has is the later attempt's, also if this one's request came after it.
+                // Acquired again meanwhile: whatever the store has is the later attempt's, also if this one's request
+                // came after it.
                 return;
             }
             // An id that is used again is ended only by its number; if that is not known, by its ttl.

@@ -105,8 +105,8 @@ impl Tenure {
     ///
     /// Cancel safe: nothing is claimed yet.
     ///
-    /// The client lives on the runtime it is connected on: keep that running for as long as a guard is out. When it ends, leases
-    /// are lost, and whatever is asked for is refused ([`ErrorKind::Closed`](crate::ErrorKind::Closed)).
+    /// The client lives on the runtime it is connected on: keep that running for as long as a guard is out. When it
+    /// ends, leases are lost, and whatever is asked for is refused ([`ErrorKind::Closed`](crate::ErrorKind::Closed)).
     ///
     /// # Panics
     ///
@@ -267,8 +267,8 @@ impl Tenure {
         }
     }
 
-    /// Releases the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`; false if there is none. A guard that this
-    /// client still has of it is lost.
+    /// Releases the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`; false if there is none. A guard
+    /// that this client still has of it is lost.
     ///
     /// # Errors
     ///

@@ -21,8 +21,8 @@ use super::core::{Core, no_answer};
 use super::explain;
 use super::guard::Guard;
 use super::lease;
-use super::live::LiveClaim;
-use super::pending::{Pending, Won};
+use super::live::{LiveClaim, Won};
+use super::pending::Pending;
 use super::plan::Plan;
 use super::registry::{Key, Kind};
 use super::wait::Wait;
@@ -357,7 +357,8 @@ impl Cohorts {
         HandedOver::No
     }
 
-    /// This claim was lost, or its lease left to itself: the others start anew, at once if nobody can be expected to go on with it.
+    /// This claim was lost, or its lease left to itself: the others start anew, at once if nobody can be expected to
+    /// go on with it.
     pub(crate) fn lost(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) {
         if claim.term == 0 {
             return;

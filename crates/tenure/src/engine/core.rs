@@ -178,8 +178,8 @@ impl Core {
         self.end_behind(Ending::of(claim, Some(number)));
     }
 
-    /// Awaits `work` until `limit`, or until the client's runtime ends. Polls the work first, so that a ready one costs
-    /// neither a look at the clock nor a timer.
+    /// Awaits `work` until `limit`, or until the client's runtime ends. Polls the work first, so that a ready one
+    /// costs neither a look at the clock nor a timer.
     pub(crate) async fn within<T>(
         self: &Arc<Self>,
         limit: impl Fn() -> Option<Moment>,
@@ -266,7 +266,8 @@ pub(crate) fn no_answer() -> Error {
 
 /// Releases a claim, again and again until the store answers or, a ttl later, the claim is surely dead.
 ///
-/// A second "not found" after an unanswered try is a success, unless it was begun after the claim's deadline: it was ours.
+/// A second "not found" after an unanswered try is a success, unless it was begun after the claim's deadline: it was
+/// ours.
 pub(crate) fn release(
     core: Arc<Core>,
     claim: &LiveClaim,

@@ -225,10 +225,10 @@ impl Guard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease had been lost: somebody else may have held
-    /// the lock meanwhile. [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client's runtime has ended: the claim
-    /// ends with its ttl. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not
-    /// answer for five seconds (or a shorter ttl): the release goes on in the background, and the claim ends with
-    /// its ttl at the latest.
+    /// the lock meanwhile. [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the client's runtime has ended: the
+    /// claim ends with its ttl. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer
+    /// for five seconds (or a shorter ttl): the release goes on in the background, and the claim ends with its ttl at
+    /// the latest.
     ///
     /// # Cancel safety
     ///

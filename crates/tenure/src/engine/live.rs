@@ -65,6 +65,14 @@ pub(crate) enum Phase {
     Lost(Loss),
 }
 
+/// A claim that was granted.
+pub(crate) struct Won {
+    pub(crate) claim: Arc<LiveClaim>,
+    pub(crate) grant: Grant,
+    /// When its task took it.
+    pub(crate) at: Moment,
+}
+
 impl LiveClaim {
     pub(crate) fn new(id: ClaimId, owner: Owner, plan: Arc<Plan>, term: u64) -> Self {
         let state = State { phase: Phase::Asking, number: None, holder_ttl: None, early: None, failure: None };

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::cohort;
 use super::core::Core;
 use super::guard::Guard;
-use super::pending::{Pending, Won};
+use super::live::Won;
+use super::pending::Pending;
 use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
 use super::wait::Wait;
 use crate::backend::Replicas;
@@ -148,10 +149,11 @@ impl Lock {
         self
     }
 
-    /// Derives the claim's id from owner and name, so that the same acquire again, from another process too, is a retry
-    /// of this one and takes its claim over: a guard of it that is still out is lost, in this client at once
-    /// ([`Loss::TakenOver`](crate::Loss::TakenOver)), elsewhere at its next renewal; an acquire of this client that still waits for it
-    /// fails. For a session whose owner the caller keeps ([`Tenure::session_as`](crate::Tenure::session_as)).
+    /// Derives the claim's id from owner and name, so that the same acquire again, from another process too, is a
+    /// retry of this one and takes its claim over: a guard of it that is still out is lost, in this client at once
+    /// ([`Loss::TakenOver`](crate::Loss::TakenOver)), elsewhere at its next renewal; an acquire of this client that
+    /// still waits for it fails. For a session whose owner the caller keeps
+    /// ([`Tenure::session_as`](crate::Tenure::session_as)).
     pub fn repeatable(mut self) -> Self {
         self.plan_mut().repeatable = self.plan.owner.is_some();
         self

@@ -13,10 +13,10 @@ use super::core::Core;
 use super::detach::Detach;
 use super::explain;
 use super::lease;
-use super::live::{LiveClaim, Phase};
+use super::live::{LiveClaim, Phase, Won};
 use super::plan::Plan;
 use super::request::Request;
-use super::wait::{PATIENCE, Wait, call_limit};
+use super::wait::{PATIENCE, Wait, call_limit, pause_before};
 use super::watchdog::next_ask;
 use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
@@ -26,8 +26,6 @@ use crate::token::Token;
 
 /// How long the end of a claim is awaited before its caller is told that its time is over.
 const WITHDRAWAL_MAX: Duration = Duration::from_millis(500);
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Pending {
     core: Arc<Core>,
@@ -55,14 +53,6 @@ pub(crate) struct Pending {
     attempt: u64,
     /// Until when somebody else may trust a lease of the name that the store has lost with a claim of ours.
     holder_until: Option<Moment>,
-}
-
-/// A claim that was granted.
-pub(crate) struct Won {
-    pub(crate) claim: Arc<LiveClaim>,
-    pub(crate) grant: Grant,
-    /// When its task took it.
-    pub(crate) at: Moment,
 }
 
 impl Pending {
@@ -402,8 +392,7 @@ impl Pending {
             return Err(error);
         }
         self.tries += 1;
-        let pause = PAUSE_MIN.saturating_mul(1 << self.tries.min(5)).min(PAUSE_MAX);
-        let until = now + pause.mul_f64(0.5 + rand::random::<f64>() / 2.0);
+        let until = now + pause_before(self.tries);
         let until = limit.map_or(until, |limit| limit.min(until));
         // The store has nothing of it, so that no ttl ends its turn should nobody poll this.
         let missed = self.core.cohorts.miss(&self.core, &self.plan.name, self.claim.term, until + self.plan.ttl);
@@ -470,8 +459,8 @@ impl Pending {
         clean_up(&self.core, &self.plan, &old, stage, sent);
     }
 
-    /// Ends the claim, and waits a moment for the store to say so; not for one that just failed to answer. False if it did not: the
-    /// claim may be granted yet, and lives for a ttl at most.
+    /// Ends the claim, and waits a moment for the store to say so; not for one that just failed to answer. False if
+    /// it did not: the claim may be granted yet, and lives for a ttl at most.
     pub(crate) async fn withdraw(mut self, after: Option<&Error>) -> bool {
         if after.is_some_and(|error| !matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Replicas)) {
             return true;
@@ -489,8 +478,9 @@ impl Pending {
     }
 }
 
-/// A new claim, known to the watchdog before the store hears of it: news of its grant may come first. Another claim of this client
-/// with the same id is lost: nobody would renew it, and whoever has the new one may release it. It is answered too.
+/// A new claim, known to the watchdog before the store hears of it: news of its grant may come first. Another claim
+/// of this client with the same id is lost: nobody would renew it, and whoever has the new one may release it. It is
+/// answered too.
 fn register(core: &Arc<Core>, plan: &Arc<Plan>, term: u64) -> (Arc<LiveClaim>, Option<Arc<LiveClaim>>) {
     let (id, owner) = plan.new_id();
     let claim = Arc::new(LiveClaim::new(id, owner, plan.clone(), term));

@@ -92,8 +92,8 @@ impl Registry {
         super::unpoisoned(self.table.lock())
     }
 
-    /// Adds a claim. Nothing is asked for it before [`schedule`](Self::schedule) says when. An id may come again (a repeated
-    /// command): the newest attempt is the one that hears. Answers the one before it, which is to be told.
+    /// Adds a claim. Nothing is asked for it before [`schedule`](Self::schedule) says when. An id may come again (a
+    /// repeated command): the newest attempt is the one that hears. Answers the one before it, which is to be told.
     pub(crate) fn add(&self, claim: Arc<LiveClaim>) -> Option<Arc<LiveClaim>> {
         let mut table = self.table();
         let id = claim.id;

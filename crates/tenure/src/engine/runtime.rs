@@ -1,5 +1,5 @@
-//! The runtime that a client lives on may end before the client: then nobody renews and nothing can be asked any more. Whoever waits
-//! is told, and whatever is asked for later is refused.
+//! The runtime that a client lives on may end before the client: then nobody renews and nothing can be asked any
+//! more. Whoever waits is told, and whatever is asked for later is refused.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -39,8 +39,8 @@ impl Core {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Whether that has ended with all its tasks: whatever sets a timer there would panic. While it is ending, a store that needs
-    /// no runtime can still be told.
+    /// Whether that has ended with all its tasks: whatever sets a timer there would panic. While it is ending, a
+    /// store that needs no runtime can still be told.
     pub(super) fn is_without_runtime(&self) -> bool {
         self.is_over() && self.runtime.metrics().num_alive_tasks() == 0
     }

@@ -10,6 +10,8 @@ use crate::clock::Moment;
 
 /// How long a store may be out of reach before a claim that it never answered fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 
@@ -55,4 +57,9 @@ pub(super) fn call_limit(
         };
         limit.min(until)
     }
+}
+
+/// The pause before a request is repeated that failed so often.
+pub(super) fn pause_before(tries: u32) -> Duration {
+    PAUSE_MIN.saturating_mul(1 << tries.min(5)).min(PAUSE_MAX).mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }

@@ -36,3 +36,28 @@ async fn an_operation_whose_reply_was_held_up_before_connections_were_refused_is
     let error = patiently("an acquire", acquiring).await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.certainty()), (ErrorKind::Unavailable, Certainty::Unknown), "{error}");
 }
+
+#[test]
+fn a_client_whose_runtime_has_ended_says_so_at_once() {
+    let server = Server::start().whose_dead_live_for(TTL);
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (ends, other) = (runtime(), runtime());
+    let (client, guards) = ends.block_on(async {
+        let client = server.client().await;
+        let a = client.lock("a").ttl(TTL).acquire().await.unwrap();
+        (client.clone(), [a, client.lock("b").ttl(TTL).acquire().await.unwrap()])
+    });
+    let [released, dropped] = guards;
+    let waits = client.lock("a").ttl(TTL).strict_fifo();
+    let waits = other.spawn(async move { waits.acquire().await.map(drop) });
+    other.block_on(until("it waits", async || client.inspect("a").await.unwrap().waiters.len() == 1));
+    drop(ends);
+    other.block_on(async {
+        let is_closed = |outcome: Result<(), tenure::Error>| assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Closed);
+        is_closed(patiently("the waiting task", waits).await.unwrap());
+        is_closed(patiently("an acquire", client.lock("x").acquire()).await.map(drop));
+        is_closed(patiently("a look", client.inspect("x")).await.map(drop));
+        is_closed(patiently("a release", released.release()).await);
+    });
+    drop(dropped);
+}
