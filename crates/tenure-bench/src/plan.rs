@@ -30,10 +30,11 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == question)
     }
 
-    /// Whether a store is measured. To see whether everything works, Redis and what needs no server are enough.
+    /// Whether a store is measured. To see whether everything works, Redis and what needs no server are enough, unless others
+    /// are named.
     pub fn measures(&self, store: &str) -> bool {
         let others = OTHERS.iter().any(|other| other.name == store);
-        !(self.quick && others) && (self.stores.is_empty() || self.stores.iter().any(|named| named == store))
+        if self.stores.is_empty() { !(self.quick && others) } else { self.stores.iter().any(|named| named == store) }
     }
 
     /// Whether a peer takes part, by its name or by its program's.

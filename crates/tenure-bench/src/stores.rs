@@ -60,5 +60,5 @@ pub const OTHERS: [Other; 3] = [
 /// With room for the ttls that are asked for.
 fn zookeeper() -> Zookeeper {
     let one = Zookeeper::builder().members(1).config("tickTime", "500");
-    one.config("minSessionTimeout", "1000").config("maxSessionTimeout", "60000").start()
+    one.config("minSessionTimeout", "1000").config("maxSessionTimeout", "600000").start()
 }

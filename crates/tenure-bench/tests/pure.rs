@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use tenure_bench::data::{Data, Pick};
 use tenure_bench::limit::parse_csv;
+use tenure_bench::plan::Plan;
 use tenure_bench::report;
 use tenure_bench::report::table::{exact, number};
 use tenure_bench::server::{monitor_line, parse_info};
@@ -106,6 +107,9 @@ fn small_run() -> String {
         }
         let claim = json!({ "claim": { "server_us": 80.0, "calls": 13 } });
         text += &line("waiters", "tenure", &json!({ "waiters": 10 }), round, &claim);
+        let times = json!({ "claim": { "p50_us": 210.0, "p99_us": 5_290.0 }, "all_ms": 17.0 });
+        let times = line("waiters", "tenure", &json!({ "waiters": 10 }), round, &times);
+        text += &times.replace("\"redis\"", "\"etcd\"");
     }
     let missing = json!({ "missing": "redis-py", "question": "hot", "store": "redis", "params": { "processes": 32 },
         "round": 2, "why": "no answer within 90 s: ended" });
@@ -138,7 +142,8 @@ fn a_report_is_made_from_a_small_run() {
         "| hot, 8 processes: p50 of the wait | 3.00 ms | redsync 0.0100 ms |",
         "| tenure | 1,000 (667..2,000) | 1.00 times |",
         "| redsync | 750 (500..1,500) | 1.33 times |",
-        "| 10 | 80.0 (13.0) |",
+        "| 10 | 80.0 (13.0) | - | - |",
+        "| etcd | 10 | 210 (5,290) | - | - | 17.0 (17.0..17.0) |",
         "redis-py over redis, hot {\"processes\":32}: no answer within 90 s: ended (round 2)",
         "a \\| b",
         "java: not there",
@@ -170,6 +175,20 @@ fn a_report_and_its_plots_are_written() {
         assert!(svg.contains("</svg>"), "{plot}");
     }
     assert!(!folder.path().join("redlock.svg").exists(), "there are no data for it");
+}
+
+#[test]
+fn a_quick_run_leaves_out_stores_that_are_not_named() {
+    let plan = |quick, stores: &[&str]| Plan {
+        quick,
+        rounds: 1,
+        only: Vec::new(),
+        stores: stores.iter().map(|store| (*store).to_owned()).collect(),
+        peers: None,
+    };
+    assert!(plan(false, &[]).measures("etcd") && plan(true, &[]).measures("redis"));
+    assert!(!plan(true, &[]).measures("etcd"), "needs a server more");
+    assert!(plan(true, &["etcd"]).measures("etcd") && !plan(true, &["etcd"]).measures("redis"));
 }
 
 #[test]

@@ -237,7 +237,7 @@ macro_rules! waiters {
 
             #[test]
             fn of_several_clients() {
-                $crate::run_waiters(8, 50, $url);
+                $crate::run_waiters(8, 15, $url);
             }
 
             #[test]

@@ -19,20 +19,20 @@ fn sqlite(_: usize) -> (String, tempfile::TempDir) {
 }
 
 #[cfg(target_os = "linux")]
-tenure_testkit::waiters!(sqlite, super::sqlite, 300);
+tenure_testkit::waiters!(sqlite, super::sqlite, 150);
 
 fn redis(_: usize) -> (String, ()) {
     (shared::redis().url().to_owned(), ())
 }
 
-tenure_testkit::waiters!(redis, super::redis, 1_000);
+tenure_testkit::waiters!(redis, super::redis, 500);
 
 /// Nodes on a busy machine: a short ttl must not mean that only fast answers count.
 fn redlock(_: usize) -> (String, ()) {
     (shared::fleet().url_with("node_timeout=500ms"), ())
 }
 
-tenure_testkit::waiters!(redlock, super::redlock, 300);
+tenure_testkit::waiters!(redlock, super::redlock, 100);
 
 fn etcd(_: usize) -> (String, ()) {
     (shared::etcd().url(), ())

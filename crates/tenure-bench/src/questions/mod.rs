@@ -64,7 +64,7 @@ pub fn all() -> Vec<Question> {
         },
         Question {
             name: "waiters",
-            text: "what does an operation cost the server in a long queue?",
+            text: "what does an operation take in a long queue?",
             takes: waiters::takes,
             ask: waiters::ask,
         },

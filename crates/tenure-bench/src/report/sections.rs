@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::table::{Table, exact, median, number, scaled, spread};
 use crate::data::{Data, Pick, ratios};
 use crate::questions::pairs::LIMIT;
+use crate::questions::waiters::stores;
 use crate::stats::Figure;
 use crate::stores::OTHERS;
 
@@ -253,18 +254,37 @@ fn outage(data: &Data) -> String {
 }
 
 fn waiters(data: &Data) -> String {
-    let all = over("waiters", "redis", &[], "");
-    let mut table = Table::new(["waiters", "claim µs (calls)", "renew µs (calls)", "release µs (calls)"]);
-    for waiters in data.values(&all, "waiters") {
-        let params = [("waiters", waiters)];
-        let pick = Pick { params: &params, ..all };
-        let op = |op: &str| {
-            let field = |field: &str| data.figure(&pick, "tenure", &format!("{op}.{field}"));
-            format!("{} ({})", median(field("server_us")), median(field("calls")))
-        };
-        table.row([exact(waiters), op("claim"), op("renew"), op("release")]);
+    let mut times =
+        Table::new(["store", "waiters", "claim µs (p99)", "renew µs (p99)", "release µs (p99)", "all renewed, ms"]);
+    let mut server = Table::new(["waiters", "claim µs (calls)", "renew µs (calls)", "release µs (calls)"]);
+    for store in stores() {
+        let all = over("waiters", store, &[], "");
+        for waiters in data.values(&all, "waiters") {
+            let params = [("waiters", waiters)];
+            let field = |field: &str| data.figure(&Pick { params: &params, ..all }, "tenure", field);
+            let ops = |first: &str, second: &str| {
+                ["claim", "renew", "release"].map(|op| {
+                    let of = |name: &str| field(&format!("{op}.{name}"));
+                    of(first).map(|figure| format!("{} ({})", number(figure.median), median(of(second))))
+                })
+            };
+            let told = |cells: [Option<String>; 3]| cells.map(|cell| cell.unwrap_or_else(|| "-".into()));
+            let (time, cost) = (ops("p50_us", "p99_us"), ops("server_us", "calls"));
+            if time.iter().any(Option::is_some) {
+                let all_ms = spread(field("all_ms"));
+                times.row([store.to_owned(), exact(waiters)].into_iter().chain(told(time)).chain([all_ms]));
+            }
+            if cost.iter().any(Option::is_some) {
+                server.row([exact(waiters)].into_iter().chain(told(cost)));
+            }
+        }
     }
-    if table.is_empty() { String::new() } else { plot("waiters", "server time by waiters") + &table.text() }
+    let mut text = times.text() + if times.is_empty() { "" } else { "\n" };
+    if !server.is_empty() {
+        text += &plot("waiters", "server time by waiters");
+        titled(&mut text, "What it costs a Redis: time in the script, and the calls that this makes", &server);
+    }
+    text
 }
 
 fn names(data: &Data) -> String {
