@@ -16,6 +16,8 @@ use crate::name::Name;
 
 /// The most operations in one statement, unless they come as one.
 pub(super) const BATCH_MAX: usize = 64;
+/// The most operations of one name in one transaction. Each costs little beside reading and writing its queue.
+const ALONE_MAX: usize = 8192;
 /// How many operations may wait before more are refused.
 const PENDING_MAX: usize = 200_000;
 /// How many names are remembered to have a row.
@@ -74,7 +76,7 @@ pub(super) struct Hired {
 /// One result for each operation.
 pub(super) type Outcomes = Vec<Result<Outcome>>;
 
-/// Operations of one kind that were asked for together: one, or renewals of several names.
+/// Operations of one kind that were asked for together: one, or renewals of one name or several.
 pub(super) struct Task {
     pub(super) kind: Kind,
     pub(super) ops: Vec<(Name, Op)>,
@@ -93,12 +95,10 @@ impl Task {
         self.reply.is_closed() && self.kind != Kind::Release
     }
 
-    /// The name of a single operation.
+    /// The name that all of it is about, if it is one.
     pub(super) fn only_name(&self) -> Option<&Name> {
-        match &self.ops[..] {
-            [(name, _)] => Some(name),
-            _ => None,
-        }
+        let (name, _) = self.ops.first()?;
+        self.ops.iter().all(|(other, _)| other == name).then_some(name)
     }
 }
 
@@ -249,12 +249,13 @@ impl State {
     fn next_alone(&mut self) -> Vec<Task> {
         while let Some(name) = self.waiting.pop_front() {
             let Some(behind) = self.alone.get_mut(&name) else { continue };
-            let mut batch = Vec::new();
-            while batch.len() < BATCH_MAX
+            let (mut batch, mut size) = (Vec::new(), 0);
+            while size < ALONE_MAX
                 && let Some(task) = behind.pop_front()
             {
                 self.pending -= task.ops.len();
                 if !task.is_left() {
+                    size += task.ops.len();
                     batch.push(task);
                 }
             }

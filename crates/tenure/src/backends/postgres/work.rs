@@ -134,19 +134,22 @@ impl Desk {
         let names: HashSet<&Name> = left.iter().map(|index| &sheet.op(*index).0).collect();
         // Of one name those who may wait for its row know at once; unless all of them do.
         if names.len() > 1 || self.state().is_alone_full() {
-            for some in left.chunks(BATCH_MAX) {
-                Box::pin(self.by_rule(link, &mut sheet, some, Wait::Not)).await;
+            for some in sheet.left_by_names(BATCH_MAX) {
+                Box::pin(self.by_rule(link, &mut sheet, &some, Wait::Not)).await;
                 sheet.reply();
             }
         }
         let left = sheet.left();
-        if left.is_empty() || lane != Lane::Fresh {
-            return (!left.is_empty()).then_some(sheet);
+        if left.is_empty() {
+            return None;
         }
-        // It was asked before, and whoever deals with it alone may hang. Several are not to wait for one of them.
-        if left.len() == 1 && sheet.ops().len() == 1 {
-            Box::pin(self.by_rule(link, &mut sheet, &left, Wait::Briefly)).await;
+        // Several are not to wait for one of them.
+        let (first, _) = &sheet.op(0);
+        if lane != Lane::Fresh || sheet.ops().iter().any(|(name, _)| name != first) {
+            return Some(sheet);
         }
+        // It was asked before, and whoever deals with it alone may hang.
+        Box::pin(self.by_rule(link, &mut sheet, &left, Wait::Briefly)).await;
         sheet.fail(&still_locked());
         sheet.reply();
         None
@@ -158,7 +161,7 @@ impl Desk {
         match kind {
             Kind::Claim => self.claim(link, ops, &apart).await,
             Kind::Release => self.release(link, ops, &apart).await,
-            Kind::Renew => self.renew(link, ops).await,
+            Kind::Renew => self.renew(link, ops, &apart).await,
             Kind::Other => Ok(HashMap::new()),
         }
     }
