@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::desk::odd;
 use super::error::unavailable;
-use super::lanes::{Kind, Outcomes, Task};
+use super::lanes::{Kind, Outcomes, Task, only_name};
 use crate::error::{Error, Result};
 use crate::machine::{Op, Outcome};
 use crate::name::Name;
@@ -54,6 +54,16 @@ impl Sheet {
 
     pub(super) fn op(&self, index: usize) -> &(Name, Op) {
         &self.ops[index]
+    }
+
+    /// Whether somebody waits for several names, or several wait for a name each.
+    pub(super) fn has_several_names(&self) -> bool {
+        let of_left = self.left().into_iter().map(|index| &self.op(index).0);
+        let of_all = self.ops.iter().map(|(name, _)| name);
+        match self.kind() {
+            Kind::Renew => only_name(of_all).is_none(),
+            _ => only_name(of_left).is_none(),
+        }
     }
 
     pub(super) fn note(&mut self, index: usize, outcome: Result<Outcome>) {
@@ -118,19 +128,19 @@ impl Sheet {
                 tasks.push(Task { kind, ops: indexes.iter().map(|index| own[*index].clone()).collect(), reply });
                 rest.push(async move { (indexes, answer.await) });
             }
-            partly.push(finish(reply, shortest_ttl(own), outcomes.iter_mut().map(Option::take).collect(), rest));
+            partly.push(finish(reply, ttls(own), outcomes.iter_mut().map(Option::take).collect(), rest));
         }
         (tasks, partly)
     }
 }
 
-/// The shortest ttl that is renewed.
-fn shortest_ttl(ops: &[(Name, Op)]) -> Duration {
+/// The shortest and the longest ttl that is renewed.
+fn ttls(ops: &[(Name, Op)]) -> (Duration, Duration) {
     let ttls = ops.iter().filter_map(|(_, op)| match op {
         Op::Renew { ttl, .. } => Some(*ttl),
         _ => None,
     });
-    ttls.min().unwrap_or_default()
+    (ttls.clone().min().unwrap_or_default(), ttls.max().unwrap_or_default())
 }
 
 fn known(outcome: &mut Option<Result<Outcome>>) -> Result<Outcome> {
@@ -146,7 +156,7 @@ pub(super) fn still_locked() -> Error {
 /// not done any more.
 async fn finish(
     reply: oneshot::Sender<Outcomes>,
-    ttl: Duration,
+    (shortest, longest): (Duration, Duration),
     mut outcomes: Vec<Option<Result<Outcome>>>,
     rest: Vec<impl Future<Output = (Vec<usize>, std::result::Result<Outcomes, oneshot::error::RecvError>)>>,
 ) {
@@ -158,9 +168,9 @@ async fn finish(
             }
         }
     };
-    let _ = timeout((ttl / BRIEF_PART).clamp(BRIEF, BRIEF_MAX), answered).await;
+    let _ = timeout((shortest / BRIEF_PART).clamp(BRIEF, BRIEF_MAX), answered).await;
     let all = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(still_locked())));
     drop(reply.send(all.collect()));
     // By then a claim that was not renewed is dead.
-    let _ = timeout(ttl, rest.for_each(|_| std::future::ready(()))).await;
+    let _ = timeout(longest, rest.for_each(|_| std::future::ready(()))).await;
 }
