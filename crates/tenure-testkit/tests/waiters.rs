@@ -53,4 +53,4 @@ fn postgres(clients: usize) -> (String, Postgres) {
     (server.url().to_owned(), server)
 }
 
-tenure_testkit::waiters!(postgres, super::postgres, 300);
+tenure_testkit::waiters!(postgres, super::postgres, 1_000);

@@ -120,6 +120,31 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
 }
 
 #[tokio::test]
+async fn a_renewal_behind_others_is_done_though_those_with_it_were_answered() {
+    let server = Arc::new(Postgres::start());
+    let backend = open(&server).await;
+    let mut renewals = Vec::new();
+    for (number, which) in ["x", "y"].map(name).into_iter().enumerate() {
+        let claim = request(number as u64);
+        renewals.push(RenewRequest { name: which.clone(), id: claim.id, ttl: 2 * LONG });
+        assert!(is_granted(&soon("a claim", backend.claim(&which, claim)).await.unwrap().value));
+    }
+    let mut keeper = Keeper::of(&server, "SELECT FROM tenure.names WHERE name = 'x' FOR UPDATE").await;
+    let before = insist(&backend, &name("x"), request(2));
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until("it waits for the row", async || server.psql(blocked) == "1").await;
+    let renewed = soon("renewals", backend.renew(renewals, false)).await.unwrap().value;
+    assert!(matches!(&renewed[..], [Renewed::Unknown(_), Renewed::Stands(_)]), "{renewed:?}");
+    keeper.lets_go().await;
+    soon("its place", before).await.unwrap();
+    until("the renewal is done", async || {
+        let view = backend.inspect(&name("x")).await.unwrap();
+        view.holders.first().is_some_and(|holder| holder.expires_in > Some(LONG))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_row_that_somebody_makes_and_does_not_commit_holds_its_own_name_up() {
     let server = Arc::new(Postgres::start());
     let backend = open(&server).await;

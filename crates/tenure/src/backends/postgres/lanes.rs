@@ -14,8 +14,11 @@ use crate::error::{Error, Result};
 use crate::machine::{Op, Outcome};
 use crate::name::Name;
 
-/// The most operations in one statement, unless they come as one.
+/// The most operations in one statement, unless they come as one, or are all of one name.
 pub(super) const BATCH_MAX: usize = 64;
+/// The most operations of one name in one transaction. Each looks for its claim in the queue, and the server ends a transaction that stands
+/// still for 2 s.
+const ALONE_MAX: usize = 1024;
 /// How many operations may wait before more are refused.
 const PENDING_MAX: usize = 200_000;
 /// How many names are remembered to have a row.
@@ -74,7 +77,7 @@ pub(super) struct Hired {
 /// One result for each operation.
 pub(super) type Outcomes = Vec<Result<Outcome>>;
 
-/// Operations of one kind that were asked for together: one, or renewals of several names.
+/// Operations of one kind that were asked for together: one, or renewals of one name or several.
 pub(super) struct Task {
     pub(super) kind: Kind,
     pub(super) ops: Vec<(Name, Op)>,
@@ -93,13 +96,22 @@ impl Task {
         self.reply.is_closed() && self.kind != Kind::Release
     }
 
-    /// The name of a single operation.
+    /// The name that all of it is about, if it is one.
     pub(super) fn only_name(&self) -> Option<&Name> {
-        match &self.ops[..] {
-            [(name, _)] => Some(name),
-            _ => None,
-        }
+        only_name(self.ops.iter().map(|(name, _)| name))
     }
+}
+
+/// Whether the task has more of the one name that the batch begins with.
+fn is_more_of_one_name(batch: &[Task], size: usize, task: &Task) -> bool {
+    let first = batch.first().map(Task::only_name);
+    first.is_none_or(|first| first.is_some() && first == task.only_name() && size < ALONE_MAX)
+}
+
+/// The one name that all of these are.
+pub(super) fn only_name<'a>(mut names: impl Iterator<Item = &'a Name>) -> Option<&'a Name> {
+    let first = names.next()?;
+    names.all(|name| name == first).then_some(first)
 }
 
 #[derive(Default)]
@@ -207,7 +219,8 @@ impl State {
                 self.pending -= task.ops.len();
                 continue;
             }
-            let joins = kind.is_none_or(|kind| kind == task.kind && size + task.ops.len() <= BATCH_MAX);
+            let joins = kind.is_none_or(|kind| kind == task.kind)
+                && (size + task.ops.len() <= BATCH_MAX || is_more_of_one_name(&batch, size, &task));
             if !joins {
                 later.push_back(task);
                 if size >= BATCH_MAX {
@@ -245,16 +258,22 @@ impl State {
         !self.waiting.is_empty()
     }
 
+    /// Whether there are more renewals that are asked for again.
+    pub(super) fn has_more_repeated(&self) -> bool {
+        !self.repeated.is_empty()
+    }
+
     /// All that is asked of one name, in order. Until [`settled`](Self::settled), nobody else deals with it.
     fn next_alone(&mut self) -> Vec<Task> {
         while let Some(name) = self.waiting.pop_front() {
             let Some(behind) = self.alone.get_mut(&name) else { continue };
-            let mut batch = Vec::new();
-            while batch.len() < BATCH_MAX
+            let (mut batch, mut size) = (Vec::new(), 0);
+            while size < ALONE_MAX
                 && let Some(task) = behind.pop_front()
             {
                 self.pending -= task.ops.len();
                 if !task.is_left() {
+                    size += task.ops.len();
                     batch.push(task);
                 }
             }

@@ -177,23 +177,26 @@ impl Desk {
         Ok(answered)
     }
 
-    /// Renews claims of names that nobody waits for.
+    /// Renews claims of names that nobody waits for; not those that are to be left `apart`.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: at worst claims live longer.
-    pub(super) async fn renew(&self, link: &Link, ops: &[&(Name, Op)]) -> Result<Answered> {
+    pub(super) async fn renew(&self, link: &Link, ops: &[&(Name, Op)], apart: &[bool]) -> Result<Answered> {
         let (mut names, mut ids, mut ttls) = (vec![], vec![], vec![]);
         let mut places = HashMap::new();
         for (index, (name, op)) in ops.iter().enumerate() {
             let Op::Renew { id, ttl } = op else { continue };
-            if places.contains_key(&id.0.cast_signed()) {
+            if apart.get(index) == Some(&true) || places.contains_key(&id.0.cast_signed()) {
                 continue;
             }
             names.push(name.as_str());
             ids.push(id.0.cast_signed());
             ttls.push(span(*ttl));
             places.insert(id.0.cast_signed(), index);
+        }
+        if names.is_empty() {
+            return Ok(HashMap::new());
         }
         let params: [Param<'_>; 3] = [(&names, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY), (&ttls, Type::INT8_ARRAY)];
         let mut answered = HashMap::new();

@@ -1,5 +1,6 @@
 //! The operations of one batch, what is known of each, and who is to be told.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,13 +10,16 @@ use tokio::time::timeout;
 
 use super::desk::odd;
 use super::error::unavailable;
-use super::lanes::{Kind, Outcomes, Task};
+use super::lanes::{Kind, Outcomes, Task, only_name};
 use crate::error::{Error, Result};
 use crate::machine::{Op, Outcome};
 use crate::name::Name;
 
-/// How long renewals that are done wait for those asked for with them, whose rows others have locked: as a rule that is over by then.
+/// How long renewals that are done wait at least, and at most, for those asked for with them, whose rows are locked: as a rule that is over by
+/// then. In between it is a part of the shortest ttl, well before whoever asked would ask again.
 const BRIEF: Duration = Duration::from_millis(20);
+const BRIEF_MAX: Duration = Duration::from_secs(1);
+const BRIEF_PART: u32 = 18;
 
 struct Asker {
     kind: Kind,
@@ -52,6 +56,16 @@ impl Sheet {
         &self.ops[index]
     }
 
+    /// Whether somebody waits for several names, or several wait for a name each.
+    pub(super) fn has_several_names(&self) -> bool {
+        let of_left = self.left().into_iter().map(|index| &self.op(index).0);
+        let of_all = self.ops.iter().map(|(name, _)| name);
+        match self.kind() {
+            Kind::Renew => only_name(of_all).is_none(),
+            _ => only_name(of_left).is_none(),
+        }
+    }
+
     pub(super) fn note(&mut self, index: usize, outcome: Result<Outcome>) {
         if let Some(place) = self.outcomes.get_mut(index) {
             *place = Some(outcome);
@@ -83,27 +97,50 @@ impl Sheet {
         }
     }
 
-    /// What nothing is known of, one operation each; and what remains to be done for those who asked for more.
+    /// The operations of which nothing is known, in transactions of about so many names; all of one name in the same.
+    pub(super) fn left_by_names(&self, names_max: usize) -> Vec<Vec<usize>> {
+        let mut by_name: BTreeMap<&Name, Vec<usize>> = BTreeMap::new();
+        for index in self.left() {
+            by_name.entry(&self.op(index).0).or_default().push(index);
+        }
+        let by_name: Vec<_> = by_name.into_values().collect();
+        by_name.chunks(names_max).map(<[_]>::concat).collect()
+    }
+
+    /// What nothing is known of, name by name; and what remains to be done for those who asked for several names.
     pub(super) fn into_left(mut self) -> (Vec<Task>, Vec<impl Future<Output = ()> + Send + use<>>) {
         self.reply();
         let (mut tasks, mut partly) = (Vec::new(), Vec::new());
         for Asker { kind, ops, reply } in self.askers {
             let Some(reply) = reply else { continue };
             let Some((own, outcomes)) = self.ops.get(ops.clone()).zip(self.outcomes.get_mut(ops)) else { continue };
-            if let [one] = own {
-                tasks.push(Task { kind, ops: vec![one.clone()], reply });
+            let mut by_name: BTreeMap<&Name, Vec<usize>> = BTreeMap::new();
+            for (index, (name, _)) in own.iter().enumerate().filter(|(index, _)| outcomes[*index].is_none()) {
+                by_name.entry(name).or_default().push(index);
+            }
+            if by_name.values().any(|indexes| indexes.len() == own.len()) {
+                tasks.push(Task { kind, ops: own.to_vec(), reply });
                 continue;
             }
             let mut rest = Vec::new();
-            for (index, op) in own.iter().enumerate().filter(|(index, _)| outcomes[*index].is_none()) {
+            for indexes in by_name.into_values() {
                 let (reply, answer) = oneshot::channel();
-                tasks.push(Task { kind, ops: vec![op.clone()], reply });
-                rest.push(async move { (index, answer.await) });
+                tasks.push(Task { kind, ops: indexes.iter().map(|index| own[*index].clone()).collect(), reply });
+                rest.push(async move { (indexes, answer.await) });
             }
-            partly.push(finish(reply, outcomes.iter_mut().map(Option::take).collect(), rest));
+            partly.push(finish(reply, ttls(own), outcomes.iter_mut().map(Option::take).collect(), rest));
         }
         (tasks, partly)
     }
+}
+
+/// The shortest and the longest ttl that is renewed.
+fn ttls(ops: &[(Name, Op)]) -> (Duration, Duration) {
+    let ttls = ops.iter().filter_map(|(_, op)| match op {
+        Op::Renew { ttl, .. } => Some(*ttl),
+        _ => None,
+    });
+    (ttls.clone().min().unwrap_or_default(), ttls.max().unwrap_or_default())
 }
 
 fn known(outcome: &mut Option<Result<Outcome>>) -> Result<Outcome> {
@@ -115,19 +152,25 @@ pub(super) fn still_locked() -> Error {
     unavailable("somebody keeps the name's row locked")
 }
 
-/// Answers with what is known after a moment.
+/// Answers with what is known after a moment. What is not known by then is done all the same: it is waited for, as what nobody waits for is
+/// not done any more.
 async fn finish(
     reply: oneshot::Sender<Outcomes>,
+    (shortest, longest): (Duration, Duration),
     mut outcomes: Vec<Option<Result<Outcome>>>,
-    rest: Vec<impl Future<Output = (usize, std::result::Result<Outcomes, oneshot::error::RecvError>)>>,
+    rest: Vec<impl Future<Output = (Vec<usize>, std::result::Result<Outcomes, oneshot::error::RecvError>)>>,
 ) {
     let mut rest: FuturesUnordered<_> = rest.into_iter().collect();
     let answered = async {
-        while let Some((index, answer)) = rest.next().await {
-            outcomes[index] = answer.ok().and_then(|mut outcomes| outcomes.pop());
+        while let Some((indexes, answer)) = rest.next().await {
+            for (index, outcome) in indexes.into_iter().zip(answer.unwrap_or_default()) {
+                outcomes[index] = Some(outcome);
+            }
         }
     };
-    let _ = timeout(BRIEF, answered).await;
+    let _ = timeout((shortest / BRIEF_PART).clamp(BRIEF, BRIEF_MAX), answered).await;
     let all = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(still_locked())));
     drop(reply.send(all.collect()));
+    // By then a claim that was not renewed is dead.
+    let _ = timeout(longest, rest.for_each(|_| std::future::ready(()))).await;
 }

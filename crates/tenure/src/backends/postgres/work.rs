@@ -1,12 +1,12 @@
 //! The workers: each takes what is pending together, by one statement where it is the plain case, by the rule where not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::desk::{Desk, odd};
+use super::desk::Desk;
 use super::error::unavailable;
 use super::lanes::{BATCH_MAX, Kind, Lane, Task};
 use super::link::Link;
@@ -23,6 +23,9 @@ const CONTENDED_MAX: usize = 4096;
 /// whoever is asked by then may answer.
 const FRESH_MAX: Duration = Duration::from_secs(3);
 
+/// How often operations of one name that the store refuses are parted: enough to find a single one of them.
+const REFUSED_MAX: u32 = 32;
+
 /// What is done for a lane, if that is not too late there.
 ///
 /// # Cancel safety
@@ -33,6 +36,11 @@ async fn within<T>(lane: Lane, work: impl Future<Output = T>) -> Option<T> {
         Lane::Fresh => timeout(FRESH_MAX, work).await.ok(),
         _ => Some(work.await),
     }
+}
+
+/// Whether the store refuses what it was asked: nothing of it was applied, and parts of it may do.
+fn is_refused(error: &Error) -> bool {
+    error.kind() == ErrorKind::Store && error.certainty() == Certainty::NotApplied
 }
 
 fn not_connected() -> Error {
@@ -122,31 +130,29 @@ impl Desk {
         match plain {
             Ok(plain) => plain.into_iter().for_each(|(index, outcome)| sheet.note(index, Ok(outcome))),
             // One of their rows cannot be dealt with; which one, the rule finds out.
-            Err(error)
-                if sheet.ops().len() > 1
-                    && error.kind() == ErrorKind::Store
-                    && error.certainty() == Certainty::NotApplied => {}
+            Err(error) if sheet.ops().len() > 1 && is_refused(&error) => {}
             Err(error) => sheet.fail(&error),
         }
         // Before anything else: nobody waits for what others still have to.
         sheet.reply();
-        let left = sheet.left();
-        let names: HashSet<&Name> = left.iter().map(|index| &sheet.op(*index).0).collect();
+        // Others are not to wait for the row of one name.
+        let has_others = sheet.has_several_names() || (lane == Lane::Fresh && self.state().has_more_repeated());
         // Of one name those who may wait for its row know at once; unless all of them do.
-        if names.len() > 1 || self.state().is_alone_full() {
-            for some in left.chunks(BATCH_MAX) {
-                Box::pin(self.by_rule(link, &mut sheet, some, Wait::Not)).await;
+        if has_others || self.state().is_alone_full() {
+            for some in sheet.left_by_names(BATCH_MAX) {
+                Box::pin(self.by_rule(link, &mut sheet, &some, Wait::Not)).await;
                 sheet.reply();
             }
         }
         let left = sheet.left();
-        if left.is_empty() || lane != Lane::Fresh {
-            return (!left.is_empty()).then_some(sheet);
+        if left.is_empty() {
+            return None;
         }
-        // It was asked before, and whoever deals with it alone may hang. Several are not to wait for one of them.
-        if left.len() == 1 && sheet.ops().len() == 1 {
-            Box::pin(self.by_rule(link, &mut sheet, &left, Wait::Briefly)).await;
+        if lane != Lane::Fresh || has_others {
+            return Some(sheet);
         }
+        // It was asked before, and whoever deals with it alone may hang.
+        Box::pin(self.by_rule(link, &mut sheet, &left, Wait::Briefly)).await;
         sheet.fail(&still_locked());
         sheet.reply();
         None
@@ -158,24 +164,22 @@ impl Desk {
         match kind {
             Kind::Claim => self.claim(link, ops, &apart).await,
             Kind::Release => self.release(link, ops, &apart).await,
-            Kind::Renew => self.renew(link, ops).await,
+            Kind::Renew => self.renew(link, ops, &apart).await,
             Kind::Other => Ok(HashMap::new()),
         }
     }
 
-    /// By the rule (on the heap, as the plain case has no need of it): in one transaction, or, should the store refuse one of them, each in its own. What was locked is left.
+    /// By the rule (on the heap, as the plain case has no need of it): in one transaction, or, should the store refuse it, one for each name.
+    /// What was locked is left.
     async fn by_rule(&self, link: &Link, sheet: &mut Sheet, which: &[usize], wait: Wait) {
         let ops: Vec<(Name, Op)> = which.iter().map(|index| sheet.op(*index).clone()).collect();
         let ops: Vec<&(Name, Op)> = ops.iter().collect();
         let outcomes = match self.by_the_rule(link, &ops, wait).await {
             Ok(outcomes) => outcomes.into_iter().map(|outcome| outcome.map(Ok)).collect(),
-            Err(error)
-                if ops.len() > 1 && error.kind() == ErrorKind::Store && error.certainty() == Certainty::NotApplied =>
-            {
+            Err(error) if ops.len() > 1 && is_refused(&error) => {
                 let mut outcomes = Vec::with_capacity(ops.len());
-                for one in &ops {
-                    let outcome = self.by_the_rule(link, &[one], wait).await;
-                    outcomes.push(outcome.and_then(|mut outcomes| outcomes.pop().ok_or_else(odd)).transpose());
+                for of_one_name in ops.chunk_by(|one, next| one.0 == next.0) {
+                    outcomes.extend(self.by_parts(link, of_one_name, wait).await);
                 }
                 outcomes
             }
@@ -187,6 +191,23 @@ impl Desk {
                 sheet.note(*index, outcome);
             }
         }
+    }
+
+    /// Operations of one name by the rule, in halves of what the store refuses, until that is found, or it is the whole name.
+    async fn by_parts(&self, link: &Link, ops: &[&(Name, Op)], wait: Wait) -> Vec<Option<Result<Outcome>>> {
+        let (mut parts, mut refused, mut outcomes) = (vec![ops], 0, Vec::with_capacity(ops.len()));
+        while let Some(part) = parts.pop() {
+            match self.by_the_rule(link, part, wait).await {
+                Ok(known) => outcomes.extend(known.into_iter().map(|outcome| outcome.map(Ok))),
+                Err(error) if part.len() > 1 && refused < REFUSED_MAX && is_refused(&error) => {
+                    refused += 1;
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(error) => outcomes.extend(part.iter().map(|_| Some(Err(error.again())))),
+            }
+        }
+        outcomes
     }
 
     /// Which of them are about names that others wanted when this client last looked: the plain statement would be in vain, and a commit.
