@@ -10,7 +10,7 @@ use tenure::{ErrorKind, Owner};
 use tenure_testkit::servers::Etcd;
 
 use crate::support::{
-    LONG, connect, name, put_long, renewal, request, soon, stands, store, turn, until, until_waiting,
+    LONG, connect, name, put_long, renewal, renewed, request, soon, stands, store, turn, until, until_waiting,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,4 +150,19 @@ async fn a_queue_too_large_to_be_read_keeps_no_other_claim_from_being_renewed() 
     // It is watched, so that nobody has to read it.
     assert!(matches!(&answer[1], Renewed::Stands(standing) if standing.state.is_err()), "{answer:?}");
     assert!(matches!(&answer[2], Renewed::Stands(standing) if standing.state.is_err()), "{answer:?}");
+    // Without its watch it has to be read, and cannot be.
+    etcd.kill(0);
+    etcd.restart(0);
+    until("it is unknown how it stands", async || {
+        let batch = vec![renewal("other", &other), renewal("large", &large), renewal("small", &small)];
+        let Ok(answer) = soon("an answer", a.renew(batch, false)).await else { return false };
+        let Renewed::Unknown(why) = &answer.value[1] else { return false };
+        let others = [&answer.value[0], &answer.value[2]];
+        why.contains("too large") && others.iter().all(|other| matches!(other, Renewed::Stands(_)))
+    })
+    .await;
+    // Nobody can say that it is this one's turn, nor that it is not.
+    let alone = renewed(&a, "large", &large).await;
+    assert!(matches!(&alone, Renewed::Unknown(why) if why.contains("too large")), "{alone:?}");
+    assert_eq!(soon("a release", a.release(&name("large"), large.id, None)).await.unwrap(), Released::Yes);
 }

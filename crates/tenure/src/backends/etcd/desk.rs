@@ -157,9 +157,10 @@ impl Desk {
         let queue = line.queue(self.wall());
         let standing = match line.find(id) {
             Some(found) if found.key != own.key => return Ok(Stood::Elsewhere(line.clone())),
-            Some(_) => queue.standing(id, self.wall()).ok_or_else(odd)?,
-            // Too far back to be read with the others: somebody waits before it.
-            None => {
+            Some(found) if found.created == own.created => queue.standing(id, self.wall()).ok_or_else(odd)?,
+            // Too far back to be read with the others: somebody waits before it. Or the queue was looked at before the key was made, and
+            // had an earlier one of the same name at best: nobody can say who is before it.
+            _ => {
                 let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
                 Standing { number, ttl, state: Err(queue.place_at_the_end(self.wall())) }
             }
@@ -338,4 +339,49 @@ pub(super) fn put_again(key: &[u8], value: Vec<u8>) -> RequestOp {
 
 pub(super) fn delete(key: &[u8]) -> RequestOp {
     Request::Delete(DeleteRequest { key: key.to_vec() }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Value;
+    use super::super::wire::KeyValue;
+    use super::*;
+    use crate::backend::Shape;
+    use crate::clock::SystemClock;
+    use crate::owner::Owner;
+
+    #[tokio::test]
+    async fn a_queue_that_was_looked_at_before_a_key_was_made_grants_it_nothing() {
+        let settings = Settings::parse("etcd://127.0.0.1:1").unwrap();
+        let desk = Arc::new(Desk::new(settings, Arc::new(SystemClock)));
+        let (name, id) = (Name::new("x").unwrap(), ClaimId(7));
+        let part = Part {
+            id,
+            label: "".into(),
+            shape: Shape::Exclusive,
+            ttl: 10_000_000,
+            since: Moment(5),
+            number: None,
+            attempt: 0,
+            within: Vec::new(),
+        };
+        let value = Value { owner: Owner::random(), solo: true, claims: vec![part] }.encode();
+        let made = |revision: i64| KeyValue {
+            key: desk.keys.claim(&name, 1, id),
+            value: value.clone(),
+            lease: 1,
+            create_revision: revision,
+            mod_revision: revision,
+            ..KeyValue::default()
+        };
+        let held = |own: i64| {
+            let line = Line::of(&desk.keys.under(&name), vec![made(5)], false, 6);
+            match desk.standing(&name, id, &Entry::of(made(own)), &line).unwrap() {
+                Stood::Here(standing) => standing.state.is_ok(),
+                Stood::Elsewhere(_) => panic!("it has one key"),
+            }
+        };
+        assert!(held(5));
+        assert!(!held(9), "the key that was seen is gone, and others may have come before this one");
+    }
 }

@@ -35,7 +35,7 @@ impl Desk {
                     Err(error) => {
                         tracing::debug!(%error, %name, "the keys of a name could not be listed");
                         // Its waiters are told by their renewals, the first of which begins anew.
-                        return desk.ear.watches().cancelled(number, false);
+                        return desk.ear.watches().give_up(&name, number);
                     }
                 }
                 let lags = |watched: &mut Watched| {

@@ -136,6 +136,14 @@ impl Watches {
         }
     }
 
+    /// A watch on a name is of no use.
+    pub(super) fn give_up(&mut self, name: &Name, number: i64) {
+        if self.names.get(name).is_some_and(|watched| watched.number == number) {
+            self.waits.retain(|_, waits| waits != name);
+            self.drop_name(name);
+        }
+    }
+
     /// A claim no longer waits; it may hold.
     pub(super) fn stops_waiting(&mut self, id: ClaimId) {
         self.leave(id);
@@ -197,10 +205,7 @@ impl Watches {
                     watched.begin_again(number);
                 }
             }
-            Some(Subject::Name(name)) => {
-                self.waits.retain(|_, waits| *waits != name);
-                self.names.remove(&name);
-            }
+            Some(Subject::Name(name)) => self.give_up(&name, number),
             Some(Subject::Held(id)) => drop(self.held.remove(&id)),
             None => {}
         }
