@@ -150,7 +150,9 @@ impl Table {
         if was_aside {
             return;
         }
-        if let Some(failure) = self.outage.set_aside(key, claim.plan.ttl) {
+        let failure = self.outage.set_aside(key, claim.plan.ttl);
+        // What the store said of this claim tells more than that it is silent now.
+        if let Some(failure) = failure.filter(|_| claim.renewal_failure().is_none()) {
             claim.renewal_failed(failure);
         }
         if self.outage.aside.len() > 2 * self.claims() + ENDED_MAX {
