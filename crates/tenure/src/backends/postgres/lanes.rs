@@ -16,9 +16,10 @@ use crate::name::Name;
 
 /// The most operations in one statement, unless they come as one, or are all of one name.
 pub(super) const BATCH_MAX: usize = 64;
-/// The most operations of one name in one transaction. Each looks for its claim in the queue, and the server ends a transaction that stands
-/// still for 2 s.
-const ALONE_MAX: usize = 1024;
+/// The most renewals of one name in one transaction: the server ends one that stands still for 2 s, and each looks for its claim in the queue.
+const ALONE_MAX: usize = 4096;
+/// How many renewals any other operation counts as, which may look through the whole queue, more than once.
+const ALONE_COST: usize = 4;
 /// How many operations may wait before more are refused.
 const PENDING_MAX: usize = 200_000;
 /// How many names are remembered to have a row.
@@ -273,7 +274,7 @@ impl State {
             {
                 self.pending -= task.ops.len();
                 if !task.is_left() {
-                    size += task.ops.len();
+                    size += task.ops.len() * if task.kind == Kind::Renew { 1 } else { ALONE_COST };
                     batch.push(task);
                 }
             }
