@@ -77,6 +77,10 @@ impl Desk {
             }
             None => self.lease_for(request).await?,
         };
+        if let Some(own) = self.made_before(name, request, &lease).await? {
+            let line = self.line_of_known(name, request.id, Some(&own)).await?;
+            return self.settle(name, request, Some(own), &line, true).await;
+        }
         // One that is not to wait is appended only where it holds, unless others come and go too fast to see that.
         let waits = request.queue || tries >= HASTY_TRIES;
         self.append(name, request, lease, waits).await
@@ -93,6 +97,30 @@ impl Desk {
         } else {
             self.leases.own(&self.road, request.ttl).await
         }
+    }
+
+    /// The key of a claim that was asked for before, if it was made and nobody heard of it. It is looked for before it is asked for
+    /// again: behind all others who ask for this name, it might take as long as before.
+    async fn made_before(&self, name: &Name, request: &ClaimRequest, lease: &Arc<Lease>) -> Result<Option<Entry>> {
+        let key = self.keys.claim(name, lease.id, request.id);
+        let asked = |known: &Known| known.created == 0 && known.key == key;
+        if !request.queue || request.attempt != 0 || !self.known(name, request.id).is_some_and(|known| asked(&known)) {
+            return Ok(None);
+        }
+        let own = self.range(only(&key)).await?.kvs.into_iter().next().map(Entry::of);
+        let is_asked_for = |own: &Entry| {
+            let same =
+                |part: &Part| part.shape == request.shape && part.attempt == 0 && part.ttl == micros_of(request.ttl);
+            own.lease == lease.id
+                && own.part(request.id).is_some_and(same)
+                && own.value.as_ref().is_some_and(|value| value.owner == request.owner)
+        };
+        let Some(own) = own.filter(is_asked_for) else { return Ok(None) };
+        if !self.begin(name, request, &key, lease) {
+            return Ok(None);
+        }
+        self.update(request.id, &key, |known| known.unanswered = false);
+        Ok(Some(own))
     }
 
     /// Makes the key of a claim: at the tail if it may wait, else only where the name is free.
@@ -118,7 +146,8 @@ impl Desk {
             // Used again after a break: what is told of the id from now on is about this claim.
             success.push(delete(&self.keys.note(request.id)));
         }
-        let failure = vec![Request::Range(only(&key)).into(), front()];
+        let mut failure = vec![Request::Range(only(&key)).into()];
+        failure.extend((!known).then(front));
         let found = match self.put_txn(name, &lease, TxnRequest { compare: vec![compare], success, failure }).await? {
             Some(found) => found,
             None => return Ok(None),
@@ -126,7 +155,10 @@ impl Desk {
         self.update(request.id, &key, |known| known.unanswered = false);
         if !found.succeeded {
             let (own, line) = own_and_line(&under, found)?;
-            let line = self.telling(name, line).await?;
+            let line = match line {
+                Some(line) => self.telling(name, line).await?,
+                None => self.line_of_known(name, request.id, own.as_ref()).await?,
+            };
             return self.settle(name, request, own, &line, false).await;
         }
         let created = found.header().revision;
@@ -137,6 +169,18 @@ impl Desk {
         let line = self.telling(name, line).await?;
         let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
         self.settle(name, request, Some(own), &line, true).await
+    }
+
+    /// The queue of a claim whose key was there before, without reading it if it is known.
+    async fn line_of_known(&self, name: &Name, id: ClaimId, own: Option<&Entry>) -> Result<Line> {
+        if let Some(own) = own {
+            let line = self.front_at(name, own.created).await?;
+            // One by an earlier key was there when this one was made. Whether it still is, nobody but etcd can say.
+            if line.find(id).is_none_or(|found| found.key == own.key) {
+                return self.telling(name, line).await;
+            }
+        }
+        self.line(name).await
     }
 
     /// Known before it is asked for, so that what its lease has is never taken for nobody's. False if it is being ended.

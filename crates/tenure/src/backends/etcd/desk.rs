@@ -122,7 +122,8 @@ impl Desk {
         let under = self.keys.under(name);
         let success = vec![Request::Range(only(key)).into(), Request::Range(head(&under)).into()];
         let found = self.txn(TxnRequest { success, ..TxnRequest::default() }).await?;
-        own_and_line(&under, found)
+        let (own, line) = own_and_line(&under, found)?;
+        Ok((own, line.ok_or_else(odd)?))
     }
 
     /// The front of a queue as it was at a revision or later.
@@ -131,7 +132,7 @@ impl Desk {
     ///
     /// Cancel safe: it changes nothing.
     pub(super) async fn front_at(&self, name: &Name, revision: i64) -> Result<Line> {
-        if let Some(line) = self.ear.front_at(name, revision).await {
+        if let Some(line) = self.ear.front_at(name, revision, self.wall()).await {
             return Ok(line);
         }
         let under = self.keys.under(name);
@@ -319,13 +320,13 @@ impl Desk {
     }
 }
 
-/// The own key and the line of a transaction that read both, in this order.
-pub(super) fn own_and_line(under: &[u8], found: TxnResponse) -> Result<(Option<Entry>, Line)> {
+/// The own key and, if it was read too, the line of a transaction that read both, in this order.
+pub(super) fn own_and_line(under: &[u8], found: TxnResponse) -> Result<(Option<Entry>, Option<Line>)> {
     let revision = found.header().revision;
     let mut ranges = found.into_ranges();
-    let (own, front) = (ranges.next().ok_or_else(odd)?, ranges.next().ok_or_else(odd)?);
+    let own = ranges.next().ok_or_else(odd)?;
     let own = own.kvs.into_iter().find(|kv| is_claim_under(under, kv)).map(Entry::of);
-    Ok((own, Line::of(under, front.kvs, front.more, revision)))
+    Ok((own, ranges.next().map(|front| Line::of(under, front.kvs, front.more, revision))))
 }
 
 pub(super) fn put(key: &[u8], value: Vec<u8>, lease: i64) -> RequestOp {

@@ -15,6 +15,7 @@ use super::link::{ANSWER_MAX, Link};
 use super::watches::{NOTES, Subject, Watches};
 use super::wire::WatchResponse;
 use crate::backend::{Event, Listener};
+use crate::clock::Moment;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
@@ -62,12 +63,13 @@ impl Ear {
         self.watches().name(name).and_then(|watched| watched.length()).is_some_and(|length| length > LONG)
     }
 
-    /// The front of a queue once all is known that was done up to a revision; none if that is not told soon.
+    /// As much of the front of a queue as it takes to see who holds, once all is known that was done up to a revision; none if that is
+    /// not told soon.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it only waits.
-    pub(super) async fn front_at(&self, name: &Name, revision: i64) -> Option<Line> {
+    pub(super) async fn front_at(&self, name: &Name, revision: i64, now: Moment) -> Option<Line> {
         const SOON: Duration = Duration::from_secs(1);
         let known = async {
             loop {
@@ -75,7 +77,7 @@ impl Ear {
                 let mut news = std::pin::pin!(news.notified());
                 news.as_mut().enable();
                 if let Some(watched) = self.watches().name(name).filter(|watched| watched.knows(revision)) {
-                    return watched.front();
+                    return watched.holders(now);
                 }
                 news.await;
             }

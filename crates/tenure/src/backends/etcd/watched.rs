@@ -190,7 +190,11 @@ impl Watched {
         Some(Line { more: entries.len() < self.entries.len(), entries, mixed: false, revision })
     }
 
-    /// As much of the front as it takes to see who holds.
+    /// As much of the front as it takes to see who holds; none before it was listed.
+    pub(super) fn holders(&self, now: Moment) -> Option<Line> {
+        self.telling(now).map(|(line, _)| line)
+    }
+
     fn telling(&self, now: Moment) -> Option<(Line, Queue)> {
         let mut most = FIRST;
         loop {
