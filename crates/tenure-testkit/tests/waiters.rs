@@ -38,13 +38,13 @@ fn etcd(_: usize) -> (String, ()) {
     (shared::etcd().url(), ())
 }
 
-tenure_testkit::waiters!(etcd, super::etcd, 1_000);
+tenure_testkit::waiters!(etcd, super::etcd, 700);
 
 fn zookeeper(_: usize) -> (String, ()) {
     (shared::zookeeper().url(), ())
 }
 
-tenure_testkit::waiters!(zookeeper, super::zookeeper, 1_000);
+tenure_testkit::waiters!(zookeeper, super::zookeeper, 500);
 
 /// A server of its own: a client under load has some ten connections.
 fn postgres(clients: usize) -> (String, Postgres) {
@@ -53,4 +53,4 @@ fn postgres(clients: usize) -> (String, Postgres) {
     (server.url().to_owned(), server)
 }
 
-tenure_testkit::waiters!(postgres, super::postgres, 1_000);
+tenure_testkit::waiters!(postgres, super::postgres, 300);
