@@ -38,7 +38,7 @@ fn etcd(_: usize) -> (String, ()) {
     (shared::etcd().url(), ())
 }
 
-tenure_testkit::waiters!(etcd, super::etcd, 700);
+tenure_testkit::waiters!(etcd, super::etcd, 300);
 
 fn zookeeper(_: usize) -> (String, ()) {
     (shared::zookeeper().url(), ())
