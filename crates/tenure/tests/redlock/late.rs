@@ -92,10 +92,11 @@ async fn a_slow_minority_is_not_waited_for_and_keeps_nothing() {
     for proxy in &nodes.proxies()[3..] {
         proxy.delay(Duration::from_millis(80));
     }
-    for round in 0..20 {
+    for _ in 0..20 {
         for client in [&a, &b] {
-            let guard = answered("an answer", async || client.lock("x").ttl(LONG).try_acquire().await).await;
-            let guard = guard.unwrap_or_else(|| panic!("round {round}: the attempt before is in the way"));
+            // Where a busy machine delays a quick node past the slow ones, the name is free a moment later. What the attempt
+            // before left would be in the way for its ttl, which is longer than anybody waits here.
+            let guard = take(&client.lock("x").ttl(LONG)).await;
             patiently("the release", guard.release()).await.unwrap();
         }
     }
