@@ -316,8 +316,11 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
     let mut ended = Vec::new();
     let mut table = core.registry.table();
     let now = core.clock.now();
-    if says_something {
-        table.store_answered(now);
+    match value.first() {
+        _ if says_something => drop(table.store_answered(now)),
+        // A probe that found nothing out: the next one follows as after any other failure.
+        Some(Renewed::Unknown(why)) if table.outage.on => table.outage.failed(now, why, rand::random()),
+        _ => {}
     }
     for ((key, claim), renewed) in claims.into_iter().zip(value) {
         match renewed {
