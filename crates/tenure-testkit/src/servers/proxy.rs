@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -173,8 +174,7 @@ impl Gate {
         let mut connections = JoinSet::new();
         loop {
             if self.faults.borrow_and_update().refused {
-                // Closed, not just unattended: the kernel would go on accepting.
-                listener = None;
+                listener.take().into_iter().for_each(close);
             } else if listener.is_none() {
                 listener = Some(listen(self.port).await);
             }
@@ -201,6 +201,12 @@ impl Gate {
 
 async fn listen(port: u16) -> TcpListener {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.expect("the port of the proxy is its own")
+}
+
+/// Closed, not just unattended: the kernel would go on accepting. And shut down before: a process that is being
+/// started has the socket too, until it runs its program.
+fn close(listener: TcpListener) {
+    shutdown(&listener, Shutdown::Both).expect("a listener can be shut down");
 }
 
 async fn accept(listener: Option<&TcpListener>) -> TcpStream {
@@ -312,5 +318,20 @@ impl Network {
                 changed = self.faults.changed() => if changed.is_err() { return },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_closed_listener_refuses_although_another_process_has_it() {
+        let port = Port::free();
+        let listener = listen(port.number).await.into_std().unwrap();
+        let _elsewhere = listener.try_clone().unwrap();
+        close(TcpListener::from_std(listener).unwrap());
+        let refused = TcpStream::connect((Ipv4Addr::LOCALHOST, port.number)).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }
