@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -156,4 +157,60 @@ async fn a_shard_that_fails_costs_the_other_names_nothing() {
     let [sound, sick] = [0, 1].map(|which| asked[which].load(Ordering::Relaxed));
     assert!(sound < 12 * LEASES, "{sound} renewals of {LEASES} leases in three ttls");
     assert!(sick < 25 * LEASES / 10, "{sick} renewals of {} leases in one ttl", LEASES / 10);
+}
+
+#[tokio::test]
+async fn a_store_that_answers_but_knows_nothing_is_asked_again_soon() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guards = acquire(&tenure, "x", LEASES, TTL, true).await;
+    gate.set(Reply::FailsNotApplied);
+    world.pass(TTL / 2).await;
+    gate.fail_renewals(|batch| vec![true; batch.len()]);
+    gate.set(Reply::Comes);
+    world.pass(TTL / 5).await;
+    assert!(guards.iter().all(Guard::is_held));
+    gate.watch_renewals(|_| {});
+    let within = Duration::from_millis(350);
+    world.pass(within).await;
+    let stale = guards.iter().filter(|guard| guard.remaining() < TTL - MARGIN - within).count();
+    assert_eq!(stale, 0, "of {LEASES} leases were not renewed");
+}
+
+#[tokio::test]
+async fn a_probe_that_hangs_is_repeated_as_often_as_the_shortest_lease_needs() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let long = acquire(&tenure, "long", 100, TTL, true).await;
+    world.pass(TTL * 8 / 25).await;
+    let short = tenure.lock("short").ttl(TTL / 10).acquire().await.unwrap();
+    // The long ones fail first, and are enough for many probes.
+    gate.set(Reply::FailsNotApplied);
+    world.pass(TTL / 25).await;
+    gate.set(Reply::Never);
+    world.pass(TTL * 3 / 200).await;
+    gate.set(Reply::Comes);
+    world.pass(TTL / 5).await;
+    assert!(short.is_held(), "{:?}", short.renewal_failure());
+    assert!(long.iter().all(Guard::is_held));
+}
+
+#[tokio::test]
+async fn claims_whose_end_the_store_fails_hold_up_the_end_of_no_other() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let seen: [Arc<Mutex<HashSet<String>>>; 2] = Default::default();
+    let note = seen.clone();
+    gate.fail_releases(move |name| {
+        let is_sick = name.as_str().starts_with("sick");
+        note[usize::from(is_sick)].lock().unwrap().insert(name.as_str().to_owned());
+        is_sick
+    });
+    let mut guards = acquire(&tenure, "sick", 1_000, TTL, false).await;
+    guards.extend(acquire(&tenure, "sound", 1_000, TTL, false).await);
+    world.pass(TTL).await;
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+    world.pass(Duration::from_secs(1)).await;
+    let [sound, sick] = seen.map(|names| names.lock().unwrap().len());
+    assert_eq!((sound, sick), (1_000, 1_000), "ends that the store was asked for: sound, sick");
 }

@@ -2,7 +2,7 @@
 //!
 //! Most of it is to end claims. If the first try to end one fails, or there is none because its lease was just lost, it
 //! goes into a queue: one task for all of them, which asks for one at a time while the store fails. Claims that were
-//! not tried yet go first, so that those which fail hold up nobody.
+//! not tried yet go first, and that one is any of them, so that those which fail hold up nobody.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -69,6 +69,12 @@ impl Queue {
     fn next(&mut self) -> Option<(Ending, Moment)> {
         self.untried.pop_front().or_else(|| self.failed.pop_front())
     }
+
+    /// One to find out whether the store ends others than those at the front: it may be that these alone fail.
+    fn sample(&mut self) -> Option<(Ending, Moment)> {
+        let index = rand::random_range(0..self.untried.len().max(1));
+        self.untried.swap_remove_back(index).or_else(|| self.failed.pop_front())
+    }
 }
 
 impl Errands {
@@ -82,7 +88,7 @@ impl Errands {
         let mut dead = 0;
         let mut queue = self.queue();
         while taken.len() < most
-            && let Some(ending) = queue.next()
+            && let Some(ending) = if most == 1 { queue.sample() } else { queue.next() }
         {
             if now < ending.1 { taken.push(ending) } else { dead += 1 }
         }

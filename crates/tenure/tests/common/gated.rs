@@ -39,6 +39,7 @@ pub(crate) struct Gated {
     outdated: AtomicBool,
     pub(crate) calls: AtomicUsize,
     renewing: Mutex<Renewing>,
+    releasing: Mutex<Releasing>,
 }
 
 /// Sees each batch of renewals before it is sent, and says which of it the store fails.
@@ -47,6 +48,16 @@ struct Renewing(Option<Failing>);
 
 /// Says of each claim in a batch whether the store fails it.
 type Failing = Box<dyn Fn(&[RenewRequest]) -> Vec<bool> + Send>;
+
+/// Sees each release before it is sent, and says whether the store fails it.
+#[derive(Default)]
+struct Releasing(Option<Box<dyn Fn(&Name) -> bool + Send>>);
+
+impl std::fmt::Debug for Releasing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Releasing")
+    }
+}
 
 impl std::fmt::Debug for Renewing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,6 +76,7 @@ impl Gated {
             outdated: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             renewing: Mutex::default(),
+            releasing: Mutex::default(),
         }
     }
 
@@ -79,6 +91,11 @@ impl Gated {
     /// From now on the store fails the claims of a batch for which this is true, and answers for the others.
     pub(crate) fn fail_renewals(&self, fails: impl Fn(&[RenewRequest]) -> Vec<bool> + Send + 'static) {
         *self.renewing.lock().unwrap() = Renewing(Some(Box::new(fails)));
+    }
+
+    /// From now on the store fails the releases of names for which this is true.
+    pub(crate) fn fail_releases(&self, fails: impl Fn(&Name) -> bool + Send + 'static) {
+        *self.releasing.lock().unwrap() = Releasing(Some(Box::new(fails)));
     }
 
     /// From now on.
@@ -199,6 +216,10 @@ impl Backend for Gated {
         })
     }
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+        if self.releasing.lock().unwrap().0.as_ref().is_some_and(|fails| fails(name)) {
+            let failure = Error::new(ErrorKind::Unavailable, "its shard is down").with_certainty(Certainty::Unknown);
+            return Box::pin(async move { Err(failure) });
+        }
         self.gate(|| self.inner.release(name, id, number))
     }
     fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
