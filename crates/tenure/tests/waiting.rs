@@ -488,3 +488,22 @@ async fn a_hand_over_past_a_task_that_left_is_renewed_like_any_other() {
         assert!(fourth.is_held(), "offset {offset}");
     }
 }
+
+#[tokio::test]
+async fn a_waiter_that_was_cut_off_does_not_wait_for_a_holder_that_has_long_left() {
+    let world = World::new();
+    let held = world.client("h").lock("x").ttl(TTL).acquire().await.unwrap();
+    let (tenure, gate) = world.gated("a");
+    let lock = tenure.lock("x").ttl(TTL);
+    let mut waiter = Box::pin(lock.acquire());
+    still_pending(waiter.as_mut()).await;
+    gate.set(Reply::FailsNotApplied);
+    gate.deafen();
+    world.pass(TTL / 2).await;
+    held.release().await.unwrap();
+    // Its claim has ended with its ttl, and not because the store lost anything.
+    world.pass(TTL * 3).await;
+    gate.set(Reply::Comes);
+    world.pass(TTL / 5).await;
+    assert!(now("the waiter", waiter).await.unwrap().is_held());
+}
