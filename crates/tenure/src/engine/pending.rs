@@ -354,8 +354,8 @@ impl Pending {
             }
             Some(Ok(Answer { value: Block::Moved(standing), counted_from })) => {
                 self.core.registry.remove(&held);
-                // Should a renewal find it gone, nobody need miss this leader: it goes on with the next claim.
-                held.take();
+                // It has ended as it should: a renewal under way that finds it gone is no news to anybody.
+                held.lose(Loss::Gone);
                 self.core.cohorts.begin(&self.core, &self.claim);
                 self.claim.answered(&standing, counted_from);
                 self.stage = Stage::Answered;
