@@ -12,7 +12,7 @@ use tenure::{ClaimId, Name, Owner, Result};
 use tokio::sync::Semaphore;
 
 use crate::client::{Client, TRIES_MAX};
-use crate::clock::ManualClock;
+use tenure::testing::ManualClock;
 use crate::unreliable::{Faults, Unreliable};
 
 /// A claim that a case lets die: three quarters of it are long enough for a few calls on a busy machine, and the whole

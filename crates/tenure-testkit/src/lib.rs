@@ -20,7 +20,6 @@
 
 mod cases;
 mod client;
-mod clock;
 pub mod conformance;
 mod elsewhere;
 mod fixture;
@@ -31,8 +30,8 @@ mod waiters;
 
 pub use cases::{CASES, Case};
 pub use client::Client;
-pub use clock::ManualClock;
 pub use fixture::{Fixture, Store, plain_request};
 pub use run::{SEEDS_PER_CASE, run, run_unreliable, run_waiters};
 pub use unreliable::{Faults, Unreliable};
+pub use tenure::testing::ManualClock;
 pub use waiters::Waiters;

@@ -33,7 +33,7 @@
 //!
 //! # Writing a store
 //!
-//! [`backend::Backend`] is the contract: eleven methods whose `# Behaviour` lists are the conformance suite.
+//! [`backend::Backend`] is the contract; the `# Behaviour` lists of its methods are the conformance suite.
 //! [`machine`] is the rule every store follows, as a pure state machine.
 
 pub mod backend;
@@ -51,6 +51,8 @@ mod outcome;
 mod owner;
 mod recipes;
 mod redact;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod token;
 
 /// The code in the documents compiles.
@@ -60,11 +62,12 @@ mod token;
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 struct Documents;
 
-pub use backend::Replicas;
+pub use backend::{Guarantees, Replicas};
 pub use connect::{default_path, examine};
 pub use doctor::{Checkup, Finding, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
+pub use machine::{NameView, Shape};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
 pub use recipes::{MultiGuard, MultiLock, RwLock, Striped};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Reply, TTL, World, now, settle, still_pending};
 use tenure::clock::Clock as _;
-use tenure::{ErrorKind, Loss, Owner};
+use tenure::{ErrorKind, Loss, Owner, Tenure};
 
 /// 1 % of the ttl and 2 ms.
 const MARGIN: Duration = Duration::from_millis(102);
@@ -302,4 +302,54 @@ async fn a_release_after_the_deadline_that_finds_nothing_is_lost_however_often_i
     gate.open();
     let error = world.drive("release", releasing).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_when_its_holder_asks() {
+    let world = World::new();
+    let (tenure, gate) = world.gated("a");
+    let guard = tenure.lock("x").ttl(TTL).no_renewal().acquire().await.unwrap();
+    for _ in 0..3 {
+        world.pass(TTL * 2 / 3).await;
+        assert!(guard.renew().await.unwrap() > TTL * 9 / 10);
+    }
+    gate.set(Reply::FailsApplied);
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(guard.is_held(), "what was promised before is kept");
+    gate.set(Reply::Comes);
+    assert_eq!(world.client("b").break_holders("x", None, "because").await.unwrap(), 1);
+    let error = guard.renew().await.unwrap_err();
+    assert!(matches!(error.loss(), Some(Loss::Broken { reason, .. }) if reason == "because"), "{error}");
+    assert!(!guard.is_held());
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_is_not_renewed() {
+    let world = World::new();
+    let guard = world.client("a").lock("x").ttl(TTL).no_renewal().acquire().await.unwrap();
+    // Before anybody could tell it.
+    world.clock.advance(TTL);
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(world.client("b").lock("x").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_client_has_a_prefix_and_a_ttl_for_all_its_names() {
+    let store = format!("memory:{}", rand::random::<u64>());
+    let shop = Tenure::builder(&store).prefix("shop/").ttl(Duration::from_secs(60)).connect().await.unwrap();
+    let bare = Tenure::connect(&store).await.unwrap();
+    let guard = shop.lock("orders/42").acquire().await.unwrap();
+    assert_eq!(guard.name().as_str(), "shop/orders/42");
+    assert!(guard.remaining() > Duration::from_secs(50));
+    assert!(bare.lock("shop/orders/42").try_acquire().await.unwrap().is_none());
+    assert!(bare.lock("orders/42").try_acquire().await.unwrap().is_some());
+    assert_eq!(shop.inspect("orders/42").await.unwrap().holders.len(), 1);
+    assert_eq!(shop.list("ord").await.unwrap().len(), 1);
+    assert_eq!(shop.lock("").try_acquire().await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(shop.break_holders("orders/42", None, "").await.unwrap(), 1);
+    let session = shop.session();
+    let all = session.lock_all(["a", "b"]).acquire().await.unwrap();
+    let again = session.lock_all(["b", "c"]).acquire().await.unwrap();
+    assert_eq!(all.guards()[1].token(), again.guards()[0].token(), "entered once more");
 }

@@ -227,6 +227,9 @@ async fn bad_options_are_refused_before_anything_is_sent() {
         (tenure.semaphore("x", 0), "1 of 0 permits"),
         (tenure.semaphore("x", 3).units(4), "4 of 3 permits"),
         (tenure.semaphore("x", 3).units(0), "0 of 3 permits"),
+        (tenure.lock("x").units(2), "only a semaphore has permits"),
+        (tenure.rwlock("x").read().units(1), "only a semaphore has permits"),
+        (tenure.lock("x").max_hold(Duration::ZERO), "leave it out for no limit"),
     ];
     for (lock, expected) in locks {
         let error = lock.acquire().await.unwrap_err();

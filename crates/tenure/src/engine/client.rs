@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::core::Core;
+use super::core::{Core, Defaults};
 use super::guard::Lease;
 use super::lease;
 use super::lock::Lock;
@@ -16,7 +16,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{NameView, Shape};
-use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::recipes::{MultiLock, RwLock, Striped};
 
@@ -53,12 +52,17 @@ pub struct Tenure {
 pub struct TenureBuilder {
     url: String,
     label: Option<Arc<str>>,
+    defaults: Defaults,
 }
 
 impl std::fmt::Debug for TenureBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let url = crate::redact::redacted(&self.url);
-        f.debug_struct("TenureBuilder").field("url", &url).field("label", &self.label).finish()
+        f.debug_struct("TenureBuilder")
+            .field("url", &url)
+            .field("label", &self.label)
+            .field("defaults", &self.defaults)
+            .finish()
     }
 }
 
@@ -66,6 +70,20 @@ impl TenureBuilder {
     /// What people see of this client where they look for who holds a lock. `host:pid` by default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(super::clean_label(label.as_ref()));
+        self
+    }
+
+    /// The ttl of every lock that does not choose its own ([`Lock::ttl`]). 10 s by default, or what comes closest to that
+    /// in the store.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.defaults.ttl = Some(ttl);
+        self
+    }
+
+    /// What every name of this client begins with in the store: `prefix("shop/")` and `lock("orders/42")` lock
+    /// `shop/orders/42`. Names of guards, views and errors are those in the store.
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        self.defaults.prefix = prefix.as_ref().into();
         self
     }
 
@@ -81,7 +99,7 @@ impl TenureBuilder {
     pub async fn connect(self) -> Result<Tenure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let backend = crate::connect::open(&self.url, clock.clone()).await?;
-        Ok(Tenure::over(backend, clock, self.label.unwrap_or_else(default_label)))
+        Ok(Tenure { core: Core::start(backend, clock, self.label.unwrap_or_else(default_label), self.defaults) })
     }
 }
 
@@ -91,8 +109,19 @@ fn default_label() -> Arc<str> {
 }
 
 impl Tenure {
-    /// Connects to the store a URL names: `memory:`, `memory:NAME`, `sqlite:` (the embedded store's default
-    /// file) or `sqlite:PATH`.
+    /// Connects to the store a URL names:
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `sqlite:`, `sqlite:PATH` | the embedded one: a file, for all processes of a machine |
+    /// | `redis://HOST`, `rediss://…`, `redis+sentinel://H1,H2/SERVICE`, `redis+cluster://H1,H2` | Redis |
+    /// | `redlock://H1,H2,H3` | independent Redis servers, by majority |
+    /// | `etcd://H1,H2,H3` | etcd |
+    /// | `zookeeper://H1,H2,H3/CHROOT` | ZooKeeper |
+    /// | `postgres://USER@HOST/DATABASE` | PostgreSQL |
+    /// | `memory:`, `memory:NAME` | this process alone |
+    ///
+    /// `docs/backends` has a page for each, with the options of its URL.
     ///
     /// # Errors
     ///
@@ -117,7 +146,7 @@ impl Tenure {
 
     /// Sets up a client before it connects.
     pub fn builder(url: impl AsRef<str>) -> TenureBuilder {
-        TenureBuilder { url: url.as_ref().to_owned(), label: None }
+        TenureBuilder { url: url.as_ref().to_owned(), label: None, defaults: Defaults::default() }
     }
 
     /// A client of a backend of your own, on a clock of your own.
@@ -126,7 +155,7 @@ impl Tenure {
     ///
     /// Outside a Tokio runtime with time and I/O enabled.
     pub fn over(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, label: impl AsRef<str>) -> Self {
-        Self { core: Core::start(backend, clock, super::clean_label(label.as_ref())) }
+        Self { core: Core::start(backend, clock, super::clean_label(label.as_ref()), Defaults::default()) }
     }
 
     /// What the store can do.
@@ -181,7 +210,7 @@ impl Tenure {
     ///
     /// Cancel safe: it changes nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<NameView> {
-        let name = Name::new(name)?;
+        let name = self.core.name(name.as_ref())?;
         self.answer(Step::Inspect, self.core.backend.inspect(&name)).await
     }
 
@@ -195,10 +224,11 @@ impl Tenure {
     ///
     /// Cancel safe: it changes nothing.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<NameView>> {
+        let prefix = format!("{}{}", self.core.defaults.prefix, prefix.as_ref());
         let mut names: Vec<NameView> = Vec::new();
         loop {
             let after = names.last().map(|view| view.name.clone());
-            let page = self.answer(Step::Inspect, self.core.backend.scan(prefix.as_ref(), after, PAGE)).await?;
+            let page = self.answer(Step::Inspect, self.core.backend.scan(&prefix, after, PAGE)).await?;
             // A page may be short because names were released meanwhile; an empty one is the end.
             if page.is_empty() {
                 return Ok(names);
@@ -218,7 +248,7 @@ impl Tenure {
     ///
     /// Cancelling leaves the outcome unknown: look with [`inspect`](Self::inspect).
     pub async fn break_holders(&self, name: impl AsRef<str>, owner: Option<Owner>, reason: &str) -> Result<usize> {
-        let name = Name::new(name)?;
+        let name = self.core.name(name.as_ref())?;
         let reason = super::clean_label(reason);
         let call = self.core.backend.break_holders(&name, owner, self.core.label.clone(), reason);
         self.answer(Step::Break, call).await
@@ -235,7 +265,7 @@ impl Tenure {
     ///
     /// Cancel safe: a renewal that arrives late only lengthens a live claim.
     pub async fn renew_as(&self, name: impl AsRef<str>, owner: &Owner, ttl: Option<Duration>) -> Result<Lease> {
-        let name = Name::new(name)?;
+        let name = self.core.name(name.as_ref())?;
         let id = ClaimId::of(owner, &name);
         if let Some(ttl) = ttl {
             let store = self.core.backend.capabilities();
@@ -278,7 +308,7 @@ impl Tenure {
     ///
     /// Cancelling leaves the outcome unknown: call it again.
     pub async fn release_as(&self, name: impl AsRef<str>, owner: &Owner) -> Result<bool> {
-        let name = Name::new(name)?;
+        let name = self.core.name(name.as_ref())?;
         let id = ClaimId::of(owner, &name);
         // The id may be in use again by the time a delayed release arrives, so it names the claim's number.
         let view = self.answer(Step::Release, self.core.backend.inspect(&name)).await?;

@@ -19,6 +19,7 @@ use super::watchdog::{self, next_ask};
 use crate::backend::{Answer, Backend, Claimed, Event, Released};
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
+use crate::name::Name;
 
 /// The pause between two tries of background work.
 pub(super) const ERRAND_PAUSE: Duration = Duration::from_millis(100);
@@ -28,6 +29,14 @@ const ATTENDED_MAX: Duration = Duration::from_secs(5);
 /// How long one try of a release may go unanswered.
 pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What all locks of a client have in common, unless they choose otherwise.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Defaults {
+    /// What all names begin with.
+    pub(crate) prefix: Box<str>,
+    pub(crate) ttl: Option<Duration>,
+}
+
 /// A client: its store, its clock, its claims.
 pub(crate) struct Core {
     pub(crate) backend: Arc<dyn Backend>,
@@ -35,6 +44,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) cohorts: Cohorts,
     pub(crate) label: Arc<str>,
+    pub(crate) defaults: Defaults,
     pub(crate) closed: AtomicBool,
     /// Whether the runtime it was connected on has ended.
     pub(super) over: AtomicBool,
@@ -59,7 +69,12 @@ impl Drop for Core {
 
 impl Core {
     /// Starts a client on the current runtime.
-    pub(crate) fn start(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>, label: Arc<str>) -> Arc<Self> {
+    pub(crate) fn start(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        label: Arc<str>,
+        defaults: Defaults,
+    ) -> Arc<Self> {
         let runtime = tokio::runtime::Handle::current();
         let core = Arc::new(Self {
             backend,
@@ -67,6 +82,7 @@ impl Core {
             registry: Registry::default(),
             cohorts: Cohorts::default(),
             label,
+            defaults,
             closed: AtomicBool::new(false),
             over: AtomicBool::new(false),
             reachable: AtomicBool::new(false),
@@ -87,6 +103,13 @@ impl Core {
             drop(alive);
         });
         core
+    }
+
+    /// A name as the store has it.
+    pub(crate) fn name(&self, name: &str) -> Result<Name> {
+        let short = Name::new(name)?;
+        let prefix = &self.defaults.prefix;
+        if prefix.is_empty() { Ok(short) } else { Name::new(format!("{prefix}{name}")) }
     }
 
     fn hear(self: &Arc<Self>, event: Event) {

@@ -14,8 +14,9 @@ use super::lease;
 use super::live::LiveClaim;
 use super::plan::Plan;
 use super::registry::{Key, Kind};
-use crate::backend::Released;
-use crate::error::{Error, Loss, Result, Step};
+use super::watchdog::{self, next_ask};
+use crate::backend::{Answer, Released, Renewed};
+use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::Shape;
 use crate::name::Name;
 use crate::owner::Owner;
@@ -153,6 +154,53 @@ impl Guard {
     /// Why the last renewal failed, if it did: what stands behind a [`Loss::Expired`].
     pub fn renewal_failure(&self) -> Option<String> {
         self.claim.renewal_failure().map(|failure| failure.to_string())
+    }
+
+    /// Renews the lease now, and answers how long it can be trusted. The watchdog does so by itself every third of the
+    /// ttl; this is for [`no_renewal`](crate::Lock::no_renewal), and for a full ttl before a step that cannot be stopped.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease is lost.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer: the lease can be trusted for as long as before
+    /// ([`remaining`](Self::remaining)).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a renewal that arrives late only lengthens a live claim.
+    pub async fn renew(&self) -> Result<Duration> {
+        if self.core.clock.now() >= lease::lost_at(self.claim.deadline()) {
+            self.core.lose(&self.claim, Loss::Expired);
+        }
+        if let Some(loss) = self.claim.loss() {
+            return Err(self.lost_by(loss));
+        }
+        let call =
+            Box::pin(watchdog::renew(&self.core, false, std::slice::from_ref(&(Key::default(), self.claim.clone()))));
+        let answer = self.core.within(|| Some(self.claim.deadline()), call).await;
+        let Answer { value, counted_from } =
+            answer.unwrap_or_else(|| Err(self.core.no_answer())).map_err(|error| self.not_renewed(error))?;
+        let loss = match value.into_iter().next() {
+            Some(Renewed::Stands(standing)) if self.claim.answered(&standing, counted_from) => {
+                self.core.registry.schedule(self.claim.id, next_ask(&self.claim, &standing, counted_from));
+                return match self.claim.loss() {
+                    None if self.is_held() => Ok(self.remaining()),
+                    loss => Err(self.lost_by(loss.unwrap_or(Loss::Expired))),
+                };
+            }
+            Some(Renewed::Unknown(why)) => {
+                let message = format!("the renewal was not answered: {why}");
+                return Err(self.not_renewed(Error::new(ErrorKind::Unavailable, message)));
+            }
+            Some(Renewed::Broken { by, reason }) => Loss::Broken { by: by.to_string(), reason: reason.to_string() },
+            Some(Renewed::Stands(_) | Renewed::Gone) | None => Loss::Gone,
+        };
+        self.core.lose(&self.claim, loss.clone());
+        Err(self.lost_by(loss))
+    }
+
+    fn not_renewed(&self, error: Error) -> Error {
+        error.at(Step::Renew).about(self.name()).in_store(self.core.backend.url())
     }
 
     /// Resolves when the lease is lost, with the reason: before its deadline, or as soon after it as the

@@ -12,7 +12,7 @@ use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
 use super::wait::Wait;
 use crate::backend::Replicas;
 use crate::clock::Moment;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Step};
 use crate::machine::Shape;
 use crate::name::Name;
 use crate::owner::Owner;
@@ -40,17 +40,19 @@ pub struct Lock {
     plan: Arc<Plan>,
     /// What was given as a name, if that is not one: told when the lock is acquired.
     bad_name: Option<Box<str>>,
+    /// How many permits were asked for of something that has none.
+    bad_units: Option<u32>,
 }
 
 impl Lock {
     pub(crate) fn new(core: &Arc<Core>, name: &str, shape: Shape, owner: Option<Owner>) -> Self {
-        let checked = Name::new(name);
+        let checked = core.name(name);
         let bad_name = checked.is_err().then(|| name.into());
         let plan = Plan {
             name: checked.unwrap_or_else(|_| Name::placeholder()),
             shape,
-            ttl: TTL_DEFAULT,
-            ttl_chosen: false,
+            ttl: core.defaults.ttl.unwrap_or(TTL_DEFAULT),
+            ttl_chosen: core.defaults.ttl.is_some(),
             label: core.label.clone(),
             owner,
             repeatable: false,
@@ -63,7 +65,7 @@ impl Lock {
             warn_after: None,
             replicas: None,
         };
-        Self { core: core.clone(), plan: Arc::new(plan), bad_name }
+        Self { core: core.clone(), plan: Arc::new(plan), bad_name, bad_units: None }
     }
 
     fn plan_mut(&mut self) -> &mut Plan {
@@ -129,10 +131,12 @@ impl Lock {
         self
     }
 
-    /// How many permits to take, for a semaphore; 1 by default.
+    /// How many permits to take, for a semaphore; 1 by default. Of anything else it is refused when acquired
+    /// ([`ErrorKind::Invalid`]).
     pub fn units(mut self, units: u32) -> Self {
-        if let Shape::Permits { of, .. } = self.plan.shape {
-            self.plan_mut().shape = Shape::Permits { units, of };
+        match self.plan.shape {
+            Shape::Permits { of, .. } => self.plan_mut().shape = Shape::Permits { units, of },
+            Shape::Exclusive | Shape::Shared => self.bad_units = Some(units),
         }
         self
     }
@@ -215,7 +219,11 @@ impl Lock {
 
     async fn run(&self, wait: Wait) -> Result<Option<Guard>> {
         if let Some(bad) = &self.bad_name {
-            Name::new(bad)?;
+            self.core.name(bad)?;
+        }
+        if let Some(units) = self.bad_units {
+            let problem = format!("units({units}): only a semaphore has permits; write semaphore(name, permits)");
+            return Err(Error::new(ErrorKind::Invalid, problem).at(Step::Acquire).about(&self.plan.name));
         }
         self.core.refuse_if_closed()?;
         let capabilities = self.core.backend.capabilities();

@@ -89,6 +89,10 @@ impl Plan {
                 format!("{units} of {of} permits cannot be taken: it must be 1 to the number there are"),
             ));
         }
+        if self.max_hold == Some(Duration::ZERO) {
+            let problem = "max_hold: zero would end every lease at once; leave it out for no limit";
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
         if self.replicas.is_some() && !store.replicas {
             return Err(Error::new(ErrorKind::Invalid, "min_replicas: this store has no replicas to wait for"));
         }

@@ -54,6 +54,11 @@ impl Session {
         self.claim(name, Shape::Permits { units: 1, of: permits })
     }
 
+    /// Several mutexes of this session, held together or not at all. One that it holds already is entered once more.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> crate::MultiLock {
+        crate::MultiLock::new(names, |name| self.lock(name))
+    }
+
     fn claim(&self, name: impl AsRef<str>, shape: Shape) -> Lock {
         Lock::new(&self.core, name.as_ref(), shape, Some(self.owner.clone()))
     }

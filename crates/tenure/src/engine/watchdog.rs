@@ -232,7 +232,7 @@ type Claims = Vec<(Key, Arc<LiveClaim>)>;
 
 /// Sends one batch. It is given up after the longest ttl in it: by then every claim in it has been
 /// asked for again, or is lost.
-fn renew(
+pub(crate) fn renew(
     core: &Core,
     fresh: bool,
     claims: &[(Key, Arc<LiveClaim>)],

@@ -1,11 +1,30 @@
-//! Time that stands still until a test moves it.
+//! For tests of programs that use locks: time that stands still until a test moves it. With the feature `testing`.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use tenure::Tenure;
+//! use tenure::backends::memory::MemoryStore;
+//! use tenure::testing::ManualClock;
+//!
+//! let clock = Arc::new(ManualClock::new());
+//! let store = MemoryStore::on(clock.clone());
+//! let tenure = Tenure::over(Arc::new(store.client()), clock.clone(), "test");
+//! let guard = tenure.lock("report").no_renewal().acquire().await?;
+//! clock.advance(Duration::from_secs(10)); // the ttl
+//! assert!(!guard.is_held());
+//! assert!(tenure.lock("report").try_acquire().await?.is_some());
+//! # Ok(()) }
+//! ```
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure::clock::{Clock, Moment, Timer, micros};
+use crate::clock::{Clock, Moment, Timer, micros};
 
 /// Where the boot-time clock starts: an hour after boot, so that "zero" is never mistaken for "now".
 const START: Moment = Moment(3_600_000_000);
@@ -121,6 +140,8 @@ impl Drop for ManualTimer {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use std::future::poll_fn;
 
     use super::*;
