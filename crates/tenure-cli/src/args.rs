@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
-use tenure::Replicas;
+use tenure::{Lock, Name, Replicas, Session};
 
+use crate::failure::Talk;
 use crate::{duration, help};
 
 /// Locks between processes: flock that says when a lock is lost
@@ -31,6 +32,9 @@ impl Cli {
         }
         let refused = match Self::try_parse_from(arguments) {
             Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => error,
+            Err(error) if error.kind() == ErrorKind::UnknownArgument => {
+                return Err(without_dashes(arguments, &error).unwrap_or(error));
+            }
             outcome => return outcome,
         };
         let Some((name, rest)) = without_dashed_name(arguments) else { return Err(refused) };
@@ -44,6 +48,25 @@ impl Cli {
     }
 }
 
+impl Cli {
+    /// What `--conflict-exit-code` says.
+    pub(crate) fn conflict_exit_code(&self) -> Option<u8> {
+        match &self.command {
+            Command::Run(run) => run.waiting.conflict_exit_code,
+            Command::Acquire(acquire) => acquire.waiting.conflict_exit_code,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn talk(&self) -> Talk {
+        match (self.common.quiet, self.common.verbose) {
+            (true, _) => Talk::Quiet,
+            (_, true) => Talk::Verbose,
+            _ => Talk::Usual,
+        }
+    }
+}
+
 /// The first option that takes any text and is followed by another option: `--owner $UNSET --no-wait` would otherwise
 /// claim for the owner `--no-wait`, and wait.
 fn without_value(arguments: &[OsString]) -> Option<&'static str> {
@@ -52,6 +75,31 @@ fn without_value(arguments: &[OsString]) -> Option<&'static str> {
         let option = ["--owner", "--label", "--reason"].into_iter().find(|text| option == text)?;
         value.to_str().is_some_and(|value| value.starts_with("--")).then_some(option)
     })
+}
+
+/// What to tell somebody who wrote a command without `--` before it, if it is that.
+fn without_dashes(arguments: &[OsString], error: &clap::Error) -> Option<clap::Error> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
+    let runs = arguments.iter().any(|argument| argument == "run") && !arguments.iter().any(|argument| argument == "--");
+    let at = arguments.iter().position(|argument| argument.to_str() == Some(unknown)).filter(|_| runs)?;
+    if unknown.starts_with('-') {
+        return None;
+    }
+    let quoted = |argument: &OsString| quoted(&argument.to_string_lossy());
+    let (before, command) = arguments.split_at_checked(at)?;
+    let words = ["tenure".to_owned()].into_iter().chain(before.iter().skip(1).map(quoted));
+    let line: Vec<String> = words.chain(["--".to_owned()]).chain(command.iter().map(quoted)).collect();
+    let message = format!("put `--` before the command: {}\n", line.join(" "));
+    Some(clap::Error::raw(ErrorKind::UnknownArgument, message))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%+,-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Whether errors are to be told as JSON, as far as can be seen of arguments that make no sense.
@@ -71,6 +119,10 @@ fn without_dashed_name(arguments: &[OsString]) -> Option<(String, Vec<OsString>)
 fn permits(text: &str) -> Result<u32, String> {
     let permits = text.parse().ok().filter(|permits| *permits > 0);
     permits.ok_or_else(|| format!("N is a whole number from 1 to {}", u32::MAX))
+}
+
+fn exit_code(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "an exit code is a whole number from 0 to 255".to_owned())
 }
 
 fn replicas(text: &str) -> Result<Replicas, String> {
@@ -103,6 +155,12 @@ pub(crate) struct Common {
     /// Data as JSON on stdout, errors as JSON on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Say nothing but errors: no warnings, no line while waiting
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say what is done: what is waited for, what was acquired, how it ended
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,11 +204,40 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Waiting {
     /// Wait at most this long; for ever if not given
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, conflicts_with = "no_wait")]
+    #[arg(short, long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: exit 75 if somebody else holds it
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) no_wait: bool,
+    /// The exit code instead of 75
+    #[arg(short = 'E', long, value_name = "CODE", allow_hyphen_values = true, value_parser = exit_code)]
+    pub(crate) conflict_exit_code: Option<u8>,
+}
+
+/// How much of the name to take.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Sharing {
+    /// Hold it together with others that say --shared, but with no other
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Let N hold this name together; all must say the same N
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = permits)]
+    pub(crate) permits: Option<u32>,
+}
+
+impl Sharing {
+    /// The lock of a name that takes so much of it.
+    pub(crate) fn lock(&self, session: &Session, name: &Name) -> Lock {
+        match self.permits {
+            Some(permits) => session.semaphore(name.as_str(), permits),
+            None if self.shared => session.rwlock(name.as_str()).read(),
+            None => session.lock(name.as_str()),
+        }
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        !self.shared && self.permits.is_none()
+    }
 }
 
 /// How many replicas must have the lock.
@@ -174,12 +261,8 @@ pub(crate) struct Run {
     pub(crate) waiting: Waiting,
     #[command(flatten)]
     pub(crate) replication: Replication,
-    /// Hold it together with other --shared runs, but with no other
-    #[arg(long, conflicts_with = "permits")]
-    pub(crate) shared: bool,
-    /// Let N runs of this name hold it together; all must say the same N
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = permits)]
-    pub(crate) permits: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sharing: Sharing,
     /// From SIGTERM to SIGKILL when the lease is lost; a third of the ttl at most, less where leases lag (ZooKeeper) [default: a
     /// fifth of the ttl, at most 5s]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
@@ -188,8 +271,11 @@ pub(crate) struct Run {
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) label: Option<String>,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "line", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+    /// Run this line in a shell ($SHELL, else /bin/sh) instead of a COMMAND
+    #[arg(short = 'c', long = "command", value_name = "LINE", allow_hyphen_values = true, conflicts_with = "command")]
+    pub(crate) line: Option<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -202,6 +288,8 @@ pub(crate) struct Acquire {
     pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
+    #[command(flatten)]
+    pub(crate) sharing: Sharing,
     #[command(flatten)]
     pub(crate) replication: Replication,
     /// Who claims: 1 to 128 visible ASCII characters; the same again repeats the attempt [default: random]

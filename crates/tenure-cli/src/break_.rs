@@ -9,7 +9,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use crate::store::Store;
-use crate::wait::Wait;
 use crate::{duration, label};
 
 #[derive(Serialize)]
@@ -20,7 +19,7 @@ struct Broken {
 pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = args.owner.map(Owner::new).transpose()?;
-    let tenure = store.connect(&label::of_person(), Wait::Forever, json).await?;
+    let tenure = store.connect_to_look(&label::of_person(), json).await?;
     if !args.yes {
         let view = store.ask(tenure.inspect(name.as_str())).await?;
         let chosen = |holder: &&HolderView| owner.is_none() || holder.owner == owner;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tenure::{Error, ErrorKind, Lease, Loss, Name, Owner, Tenure, Token};
 
 use crate::args::{Acquire, Release, Renew};
+use crate::duration::ms;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::label;
@@ -13,7 +14,7 @@ use crate::output;
 use crate::signals::Signals;
 use crate::store::Store;
 use crate::wait::{FAREWELL, Unfinished, Wait, give_back, give_up, interrupted};
-use crate::waiting;
+use crate::waiting::{self, Waiting};
 
 /// The ttl of `acquire` if none is asked for.
 const TTL_DEFAULT: Duration = Duration::from_secs(30);
@@ -41,10 +42,6 @@ struct Released {
     released: bool,
 }
 
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = args.owner.map_or_else(|| Ok(Owner::random()), Owner::new)?;
@@ -58,20 +55,22 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
         signal = signals.next() => return Err(interrupted(&name, signal)),
     };
     let ttl = args.ttl.unwrap_or_else(|| tenure.capabilities().nearest_ttl(TTL_DEFAULT));
-    let mut lock = tenure.session_as(owner.clone()).lock(name.as_str()).ttl(ttl).no_renewal().repeatable();
+    let session = tenure.session_as(owner.clone());
+    let mut lock = args.sharing.lock(&session, &name).ttl(ttl).no_renewal().repeatable();
     if let Some(replicas) = args.replication.min_replicas {
         lock = lock.min_replicas(replicas);
     }
     let acquiring = wait.acquire(started, &tenure, &name, &lock);
+    let waiting = Waiting { tenure: &tenure, name: &name, owner: &owner, since: started, json };
     let acquired = tokio::select! {
-        acquired = waiting::shown(&tenure, &name, &owner, acquiring) => acquired.map_err(Ok),
+        acquired = waiting::shown(waiting, acquiring) => acquired.map_err(Ok),
         signal = signals.next() => Err(Err(signal)),
     };
     let guard = match acquired {
         Ok(guard) => guard,
         Err(Ok(error)) => {
             give_back(&tenure, &name, &owner, &error).await;
-            return Err(give_up(&tenure, &name, &mut signals, Unfinished::Failed(error.into())).await);
+            return Err(give_up(&tenure, &name, &mut signals, Unfinished::Failed(error)).await);
         }
         Err(Err(signal)) => return Err(give_up(&tenure, &name, &mut signals, Unfinished::Interrupted(signal)).await),
     };
@@ -96,7 +95,7 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
 pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
-    let tenure = store.connect(&label::of_caller(), Wait::Forever, json).await?;
+    let tenure = store.connect_to_look(&label::of_caller(), json).await?;
     let renewed = store.ask(async { Ok(tenure.renew_as(name.as_str(), &owner, args.ttl).await) }).await?;
     let lease: Lease = match renewed {
         Ok(lease) => lease,
@@ -126,7 +125,7 @@ pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit,
 pub(crate) async fn release(args: Release, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
-    let tenure = store.connect(&label::of_caller(), Wait::Forever, json).await?;
+    let tenure = store.connect_to_look(&label::of_caller(), json).await?;
     let released = store.ask(tenure.release_as(name.as_str(), &owner)).await?;
     if json {
         output::print_json(&Released { released })?;

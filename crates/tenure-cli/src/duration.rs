@@ -26,6 +26,11 @@ fn hours(duration: Duration) -> String {
     format!("{}h", duration.as_secs() / 3600)
 }
 
+/// In whole milliseconds, as programs are told it.
+pub(crate) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Shows a duration as it may be written.
 pub(crate) fn exact(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()

@@ -30,6 +30,22 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// What programs are told of a failure that is none of the library's.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Nothing => "nothing",
+            Self::Usage => "invalid",
+            Self::Unavailable => "unavailable",
+            Self::NotAcquired => "timeout",
+            Self::Lost => "lost",
+            Self::CannotExecute => "cannot_execute",
+            Self::NotFound => "not_found",
+            Self::Signal(_) => "interrupted",
+            Self::Command(_) => "command",
+        }
+    }
+
     /// The number the caller sees.
     pub(crate) fn code(self) -> u8 {
         match self {

@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::io::Write;
+use std::sync::OnceLock;
 
 use serde::Serialize;
+use tenure::{Certainty, ErrorKind, Name};
 
+use crate::duration;
 use crate::exit::Exit;
 use crate::plain::plain;
 
@@ -14,6 +17,30 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     message: String,
     hint: Option<String>,
+    about: Box<About>,
+}
+
+/// What programs are told of a failure besides its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct About {
+    /// Of the library's error, if it was one.
+    kind: Option<ErrorKind>,
+    certainty: Option<Certainty>,
+    name: Option<String>,
+    holder: Option<Holder>,
+}
+
+/// Who is in the way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Holder {
+    pub(crate) label: String,
+    pub(crate) expires_in_ms: Option<u64>,
+}
+
+impl Holder {
+    pub(crate) fn of(holder: &tenure::Holder) -> Self {
+        Self { label: holder.label.clone(), expires_in_ms: Some(duration::ms(holder.expires_in)) }
+    }
 }
 
 #[derive(Serialize)]
@@ -21,6 +48,13 @@ struct Told<'a> {
     error: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'a str>,
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<&'a Holder>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certainty: Option<&'static str>,
     exit: u8,
 }
 
@@ -31,7 +65,24 @@ struct Warning<'a> {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None }
+        Self { exit, message: message.into(), hint: None, about: Box::default() }
+    }
+
+    /// The kind of the library's error, if it was one.
+    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+        self.about.kind
+    }
+
+    /// Names the lock.
+    pub(crate) fn of(mut self, name: &Name) -> Self {
+        self.about.name = Some(name.to_string());
+        self
+    }
+
+    /// Says who is in the way.
+    pub(crate) fn held_by(mut self, holder: Option<Holder>) -> Self {
+        self.about.holder = holder;
+        self
     }
 
     /// A value that is not allowed, or a use that makes no sense.
@@ -56,18 +107,61 @@ impl Failure {
         self
     }
 
+    fn told(&self) -> Told<'_> {
+        Told {
+            error: &self.message,
+            hint: self.hint.as_deref(),
+            kind: self.about.kind.map_or_else(|| self.exit.name(), ErrorKind::as_str),
+            name: self.about.name.as_deref(),
+            holder: self.about.holder.as_ref(),
+            certainty: self.about.certainty.map(|certainty| match certainty {
+                Certainty::NotApplied => "not_applied",
+                Certainty::Unknown => "unknown",
+            }),
+            exit: self.exit.code(),
+        }
+    }
+
     /// Tells it on stderr; with `json`, as one line of JSON. That stderr may be gone is no reason to fail
     /// otherwise than with the exit code.
     pub(crate) fn tell(&self, json: bool) {
         if json {
-            let told = Told { error: &self.message, hint: self.hint.as_deref(), exit: self.exit.code() };
-            tell_json(&told);
+            tell_json(&self.told());
         } else {
             say(&self.message);
             if let Some(hint) = &self.hint {
                 write_lines(&format!("hint: {}\n", plain(hint)));
             }
         }
+    }
+}
+
+/// How much is said besides errors: `--quiet`, `--verbose`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Talk {
+    Quiet,
+    #[default]
+    Usual,
+    Verbose,
+}
+
+static TALK: OnceLock<Talk> = OnceLock::new();
+
+impl Talk {
+    /// For all of this process.
+    pub(crate) fn set(self) {
+        let _ = TALK.set(self);
+    }
+
+    pub(crate) fn now() -> Self {
+        TALK.get().copied().unwrap_or_default()
+    }
+}
+
+/// Tells what is done, with `--verbose`.
+pub(crate) fn tell(message: impl fmt::Display) {
+    if Talk::now() == Talk::Verbose {
+        say(message);
     }
 }
 
@@ -84,6 +178,9 @@ pub(crate) fn say_lines(text: &str) {
 
 /// Warns of what is no failure; with `json`, as one line of JSON.
 pub(crate) fn warn(message: &str, json: bool) {
+    if Talk::now() == Talk::Quiet {
+        return;
+    }
     if json {
         tell_json(&Warning { warning: message });
     } else {
@@ -103,7 +200,13 @@ fn tell_json(told: &impl Serialize) {
 
 impl From<tenure::Error> for Failure {
     fn from(error: tenure::Error) -> Self {
-        Self::new(error.kind().into(), error.to_string())
+        let about = About {
+            kind: Some(error.kind()),
+            certainty: Some(error.certainty()),
+            name: error.name().map(ToString::to_string),
+            holder: error.holder().map(Holder::of),
+        };
+        Self { about: Box::new(about), ..Self::new(error.kind().into(), error.to_string()) }
     }
 }
 

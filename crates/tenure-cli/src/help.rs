@@ -4,50 +4,69 @@ pub(crate) const SHORT: &str = "`tenure COMMAND --help` has examples and exit co
 
 pub(crate) const TOP: &str = "\
 Examples:
-  tenure run nightly -- ./report.sh              one of many runs it at a time
-  tenure run deploy --wait 5m -- make deploy     wait five minutes for the turn, then give up
-  tenure show nightly                            who holds it, who waits
-  tenure doctor --on redis://db.example          is that Redis fit to keep locks?
-  tenure bench --on redis://db.example           how fast are locks there?
+  tenure run deploy -- ./deploy.sh             one after another
+  tenure run nightly --no-wait -- ./report.sh  one runs, the others exit 75
+  tenure run deploy --wait 5m -- make deploy   gives up after five minutes
+  tenure show nightly                          who holds it, who waits
+  tenure doctor --on redis://db.example        is that Redis fit to keep locks?
+  tenure bench --on redis://db.example         how fast are locks there?
 
 Stores (--on, or TENURE_URL):
-  sqlite:PATH, sqlite:                           all processes of one machine; the default
-  redis://[USER:PASSWORD@]HOST[:PORT][/DB]       one Redis; rediss:// with TLS (?ca=, ?cert=, ?key=)
-  redis+sentinel://H1,H2,H3/SERVICE[/DB]         the master that sentinels name
-  redis+cluster://H1,H2                          a Redis cluster
-  redlock://H1,H2,H3,H4,H5[/DB]                  more than half of several Redis masters that know nothing of each
-                                                 other; redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
-  redis://HOST?layout=plain, ?layout=redisson    locks shared with other libraries: no queue, no tokens
-  etcd://[USER:PASSWORD@]H1,H2,H3                an etcd cluster (?prefix=/locks/, ?tls=true, ?ca=, ?cert=, ?key=)
-  zookeeper://H1,H2,H3[/CHROOT]                  a ZooKeeper ensemble (USER:PASSWORD@ by ?auth=digest or sasl,
-                                                 ?tls=true&ca=, ?cert=, ?key=, ?tick=)
-  postgres://USER[:PASSWORD]@HOST[:PORT]/DB      a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
-  memory:                                        this process alone, for trying things out
-  Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts. In a user, a
-  password or an option write / as %2F, ? as %3F, # as %23, @ as %40 and & as %26; a password= option comes last.
+  sqlite:PATH, sqlite:
+      all processes of one machine; the default
+  redis://[USER:PASSWORD@]HOST[:PORT][/DB]
+      one Redis; rediss:// with TLS (?ca=, ?cert=, ?key=)
+  redis+sentinel://H1,H2,H3/SERVICE[/DB]
+      the master that sentinels name
+  redis+cluster://H1,H2
+      a Redis cluster
+  redis://HOST?layout=plain, ?layout=redisson
+      locks shared with other libraries: no queue, no tokens
+  redlock://H1,H2,H3,H4,H5[/DB]
+      more than half of several Redis masters that know nothing of each other;
+      redlocks:// with TLS (?node_timeout=20ms, ?layout=plain)
+  etcd://[USER:PASSWORD@]H1,H2,H3
+      an etcd cluster (?prefix=/locks/, ?tls=true, ?ca=, ?cert=, ?key=)
+  zookeeper://H1,H2,H3[/CHROOT]
+      a ZooKeeper ensemble (USER:PASSWORD@ by ?auth=digest or sasl,
+      ?tls=true&ca=, ?cert=, ?key=, ?tick=)
+  postgres://USER[:PASSWORD]@HOST[:PORT]/DB
+      a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
+  memory:
+      this process alone, for trying things out
+
+Put a URL with a password into TENURE_URL: others may see the arguments of a command when it starts. In a user, a \
+password or an option write / as %2F, ? as %3F, # as %23, @ as %40 and & as %26; a password= option comes last.
 
 Environment:
   TENURE_URL     the store, where --on is not given
-  XDG_STATE_HOME the embedded store's file is tenure/locks.db there, else in ~/.local/state
+  TENURE_ON      tenure's own: what --on said, if it has a password
+  XDG_STATE_HOME the embedded store's file is tenure/locks.db there, or in
+                 ~/.local/state
   The command of `run` is given:
   TENURE_NAME    the name it runs under
-  TENURE_TOKEN   the fencing token, for what the lock protects (unset where a store has none)
+  TENURE_TOKEN   the fencing token, for what the lock protects (unset where a
+                 store has none)
   TENURE_OWNER   the owner of the lock
   TENURE_URL     the store, complete
-  TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the same name re-enters (but for --permits)
-                 (redlock://, ?layout=plain or redisson: shares the outer's lock, and is stopped soon after
-                 that ends)
+  TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the
+                 same name re-enters (but for --permits); on redlock:// and
+                 ?layout=plain or redisson it shares the outer's lock, and is
+                 stopped soon after that ends
 
 Exit codes:
   0    done; `run` exits as its command does (128+N if signal N ended it)
   1    release: the owner holds nothing; break: nobody holds; doctor: findings
-  64   usage, a bad value, or a claim that does not go with the live ones of this name
-  69   the store was not reached, refused us, has no quorum or too few replicas, or cannot be used
-  75   not acquired: somebody else holds it; renew: the claim still waits
+  64   usage, a bad value, or a claim that does not go with the live ones of
+       the name
+  69   the store was not reached, refused us, has no quorum or too few
+       replicas, or cannot be used
+  75   not acquired: somebody else holds it (or what -E says); renew: the claim
+       still waits
   76   the lease was lost or broken
   126  the command cannot be executed
   127  the command was not found
-  143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP); the claim was ended first";
+  143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP); the claim was ended";
 
 pub(crate) const RUN: &str = "\
 The command runs in a process group of its own. If the lease cannot be kept, the command and all that it has started \
@@ -60,18 +79,21 @@ leaves running then is left alone.
 Examples:
   tenure run nightly -- ./report.sh
   tenure run orders/42 --no-wait -- ./ship 42      skip it if somebody is at it
-  tenure run cache --shared -- ./read-only-job     together with other --shared runs
+  tenure run nightly -n -E 0 -c './report > out'   a shell's line; 0 if busy
+  tenure run cache --shared -- ./read-only-job     together with others
   tenure run upload --permits 3 -- ./upload        three at a time
   tenure run db --ttl 30s --grace 5s -- ./migrate
-  tenure run pay --on 'redis://db.example?replicas=2' --min-replicas majority -- ./pay
-  tenure run -- -x -- ./job                        a name that begins with a dash
+  tenure run pay --on 'redis://db?replicas=2' --min-replicas majority -- ./pay
+  tenure run -- -x -- ./job                        a name that begins with -
 
 Exit codes:
   the command's own, or 128+N if signal N ended it
   126  it cannot be executed      127  it was not found
-  64   bad value; name in use with another shape, or one the store lacks; exclusive within --shared
-  69   store not reached within --wait, or within 10s without it; it refused us; no quorum; fewer than --min-replicas
-  75   busy with --no-wait, or still busy when --wait was over
+  64   bad value; name in use with another shape, or one the store lacks;
+       exclusive within --shared
+  69   store not reached within --wait, or within 10s without it; it refused
+       us; no quorum; fewer than --min-replicas
+  75   busy with --no-wait, or still busy when --wait was over; or what -E says
   76   the lease was lost or broken, whatever the command then returned
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
@@ -82,23 +104,27 @@ Nothing renews the lock: call renew in time, or let it run out. Prefer `tenure r
 Examples:
   owner=$(tenure acquire backup --ttl 1m --wait 10s | jq -r .owner)
   tenure release backup --owner \"$owner\"
-  tenure acquire backup --owner \"$CI_JOB_ID\" --no-wait     again: repeats the attempt
+  tenure acquire backup --owner \"$CI_JOB_ID\" -n     again: repeats the attempt
 
 Exit codes:
-  64  bad value                    69   store not reached, no quorum, or fewer than --min-replicas
-  75  somebody else holds it       143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
+  64   bad value
+  69   store not reached, no quorum, or fewer than --min-replicas
+  75   somebody else holds it (or what -E says)
+  143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
 pub(crate) const RENEW: &str = "\
 Prints what acquire prints. A claim that still waits, since an acquire of its owner does, is renewed too: its state is \
 waiting, its token null, and the exit code 75, for the lock is somebody else's.
 
 Example:
-  tenure renew backup --owner \"$owner\" --ttl 1m || exit     stop the work: it is not yours
+  tenure renew backup --owner \"$owner\" --ttl 1m || exit   it is not yours
 
 Exit codes:
   0   renewed, and held
-  64  bad value                    69  store not reached
-  75  renewed, and still waiting   76  it is gone: it ran out, was released, or was broken";
+  64  bad value
+  69  store not reached
+  75  renewed, and still waiting
+  76  it is gone: it ran out, was released, or was broken";
 
 pub(crate) const RELEASE: &str = "\
 Example:
@@ -126,7 +152,7 @@ is not told: it notices at its next renewal, up to a third of its ttl later): \
 a resource that checks tokens is safe from it, another is not.
 
 Examples:
-  tenure break nightly                                   says what would be ended
+  tenure break nightly                             says what would be ended
   tenure break nightly --yes --reason 'host web-3 hangs'
 
 Exit codes:
@@ -144,8 +170,8 @@ Examples:
   tenure doctor                                        the embedded store
   tenure doctor --on redis://db.example
   tenure doctor --on redis+cluster://a,b,c --json | jq -r '.findings[].fix'
-  tenure doctor --on redlock://a,b,c,d,e               each node, and how they stand to each other; also without a quorum
-  tenure doctor --on etcd://a,b,c                      each member, also without a quorum
+  tenure doctor --on redlock://a,b,c,d,e    each node, also without a quorum
+  tenure doctor --on etcd://a,b,c           each member, also without a quorum
 
 --json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\"}]}, severity problem or advice.
 What CONFIG SET changes lasts until Redis restarts; redis-cli CONFIG REWRITE keeps it.
@@ -159,11 +185,11 @@ Measures the store as a program on this machine would find it:
   uncontended  one process acquires and releases names that nobody else wants;
                the time of such a pair
   hot name     several processes take turns at one name: turns a second, how
-               often the lock passed from one process to another, how long a turn
-               was waited for, and Jain's index of how evenly the turns were
-               spread (1 is even, 1/N is one process for all)
-  held         one process holds many leases and renews them: its CPU, in percent
-               of one core, and its memory
+               often the lock passed from one process to another, how long a
+               turn was waited for, and Jain's index of how evenly the turns
+               were spread (1 is even, 1/N is one process for all)
+  held         one process holds many leases and renews them: its CPU, in
+               percent of one core, and its memory
 
 It takes about a minute, with --quick less than 20 seconds; --seconds and the lists change that. Leases are held for \
 whole rounds of renewals, 3.3 seconds each.
@@ -180,20 +206,22 @@ PostgreSQL the tables, and free rows for an hour or so; in ZooKeeper empty znode
 Examples:
   tenure bench                                         the embedded store
   tenure bench --on redis://db.example --quick
-  tenure bench --on redis://db.example --tasks 64 --processes 4 --leases 50000 --seconds 10
+  tenure bench --tasks 64 --processes 4 --leases 50000 --seconds 10
   tenure bench --json | jq '.uncontended[] | {tasks, pairs_per_s}'
 
 --json: {\"store\",\"uncontended\":[{\"tasks\",\"pairs_per_s\",\"p50_us\",\"p99_us\"}],
-  \"hot\":[{\"processes\",\"acquisitions_per_s\",\"transfers_per_s\",\"wait_p50_us\",\"wait_p99_us\",\"jain\"}],
-  \"held\":[{\"leases\",\"cpu_percent\",\"bytes_per_lease\"}]}; null where nothing was acquired at all.
+  \"hot\":[{\"processes\",\"acquisitions_per_s\",\"transfers_per_s\",
+    \"wait_p50_us\",\"wait_p99_us\",\"jain\"}],
+  \"held\":[{\"leases\",\"cpu_percent\",\"bytes_per_lease\"}]};
+null where nothing was acquired at all.
 A store in one process (memory:) has no other processes: hot is empty there.
 
 Exit codes:
   0    measured
   64   bad value
   69   store not reached, or one of the processes failed
-  143  SIGTERM (130 SIGINT, 129 SIGHUP); locks are released first, and it says so
-       if some are left to their ttl";
+  143  SIGTERM (130 SIGINT, 129 SIGHUP); locks are released first, and it says
+       so if some are left to their ttl";
 
 pub(crate) const COMPLETIONS: &str = "\
 Examples:
@@ -205,3 +233,17 @@ pub(crate) const MAN: &str = "\
 Examples:
   tenure man | man -l -
   tenure man --out /usr/local/share/man/man1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_laid_out_fits_into_80_columns() {
+        for text in [TOP, RUN, ACQUIRE, RENEW, RELEASE, SHOW, LS, BREAK, DOCTOR, BENCH, COMPLETIONS, MAN] {
+            for line in text.lines().filter(|line| line.starts_with("  ")) {
+                assert!(line.chars().count() < 80, "{line}");
+            }
+        }
+    }
+}

@@ -56,10 +56,14 @@ fn main() -> ExitCode {
     if let Some(on) = &cli.common.on {
         hide::password(on, &arguments);
     }
-    let json = cli.common.json;
+    let (json, conflict) = (cli.common.json, cli.conflict_exit_code());
+    cli.talk().set();
     match execute(cli) {
         Ok(exit) => exit.into(),
-        Err(failure) => {
+        Err(mut failure) => {
+            if let (Exit::NotAcquired, Some(code)) = (failure.exit, conflict) {
+                failure.exit = Exit::Command(code.into());
+            }
             failure.tell(json);
             failure.exit.into()
         }

@@ -12,7 +12,6 @@ use crate::output;
 use crate::plain::plain;
 use crate::store::Store;
 use crate::table::{finish, table};
-use crate::wait::Wait;
 use crate::{duration, label};
 
 /// What stands for a value a foreign client did not record.
@@ -20,7 +19,7 @@ const UNKNOWN: &str = "-";
 
 pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
-    let tenure = store.connect(&label::of_person(), Wait::Forever, json).await?;
+    let tenure = store.connect_to_look(&label::of_person(), json).await?;
     let view = store.ask(tenure.inspect(name.as_str())).await?;
     if json {
         output::print_json(&view)?;
@@ -31,7 +30,7 @@ pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, F
 }
 
 pub(crate) async fn list(args: Ls, store: Store, json: bool) -> Result<Exit, Failure> {
-    let tenure = store.connect(&label::of_person(), Wait::Forever, json).await?;
+    let tenure = store.connect_to_look(&label::of_person(), json).await?;
     let views = store.ask(tenure.list(&args.prefix)).await?;
     if json {
         output::print_json(&views)?;

@@ -41,7 +41,7 @@ impl Signals {
             let number = kind.as_raw_value();
             if ignored & (1 << (number - 1)) == 0 {
                 let listener = signal(kind).map_err(|error| {
-                    Failure::new(Exit::Unavailable, format!("signal {number} cannot be listened for: {error}"))
+                    Failure::new(Exit::Unavailable, format!("{} cannot be listened for: {error}", name(number)))
                 })?;
                 signals.push((number, listener));
             }
@@ -76,6 +76,12 @@ impl Signals {
         }
         timeout(AT_ONCE.min(limit), work).await.ok()
     }
+}
+
+/// A signal as people know it.
+pub(crate) fn name(number: i32) -> String {
+    let known = nix::sys::signal::Signal::try_from(number);
+    known.map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().to_owned())
 }
 
 /// Handlers that do nothing, for every signal that would otherwise end or stop the process. A program that is executed

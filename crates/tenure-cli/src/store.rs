@@ -22,6 +22,8 @@ pub(crate) struct Store {
     url: String,
     /// Whether `$TENURE_URL` named it.
     from_env: bool,
+    /// Whether it is the embedded store that is used where none is named.
+    is_default: bool,
 }
 
 impl std::fmt::Debug for Store {
@@ -36,7 +38,12 @@ impl Store {
         let hidden = if on.is_none() { env::text(env::ON)? } else { None };
         let on = on.or(hidden.as_deref());
         let set = if on.is_none() { env::text(env::URL)? } else { None };
-        let store = Self { url: on.or(set.as_deref()).unwrap_or("sqlite:").to_owned(), from_env: set.is_some() };
+        let named = on.or(set.as_deref());
+        let store = Self {
+            url: named.unwrap_or("sqlite:").to_owned(),
+            from_env: set.is_some(),
+            is_default: named.is_none_or(|url| url == "sqlite:"),
+        };
         let url = complete(&store.url).map_err(|failure| store.at_fault(failure))?;
         Ok(Self { url, ..store })
     }
@@ -66,6 +73,20 @@ impl Store {
     /// The URL as anybody may see it.
     pub(crate) fn shown(&self) -> String {
         tenure::redacted(&self.url)
+    }
+
+    /// Connects for what only looks or ends. Where there is no file yet nothing is locked, and none is made: its path may
+    /// be mistyped.
+    pub(crate) async fn connect_to_look(&self, label: &str, json: bool) -> Result<Tenure, Failure> {
+        let file = self.url.strip_prefix("sqlite:").filter(|path| !path.contains('?'));
+        if file.is_none_or(|path| Path::new(path).exists()) {
+            return self.connect(label, Wait::Forever, json).await;
+        }
+        if !self.is_default {
+            warn(&format!("{}: there is no such file, so nothing is locked there", self.shown()), json);
+        }
+        let nothing = Self { url: "memory:".to_owned(), ..self.clone() };
+        nothing.connect(label, Wait::Forever, json).await
     }
 
     /// Connects; a store out of reach is tried again as long as `wait` allows, and that is told once.

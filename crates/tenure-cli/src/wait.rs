@@ -6,9 +6,9 @@ use tenure::{Error, ErrorKind, Guard, Lock, Name, Owner, Tenure};
 
 use crate::duration;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, Holder};
 use crate::label;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// What a wait is given that was over before the store was reached: time to ask once, for the lock may be free.
 const ONE_TRY: Duration = Duration::from_millis(1);
@@ -48,27 +48,30 @@ impl Wait {
         tenure: &Tenure,
         name: &Name,
         lock: &Lock,
-    ) -> Result<Guard, Error> {
+    ) -> Result<Guard, Failure> {
         match self {
-            Self::Forever => lock.acquire().await,
+            Self::Forever => Ok(lock.acquire().await?),
             Self::Within(limit) => {
                 let left = limit.saturating_sub(started.elapsed()).max(ONE_TRY);
                 lock.acquire_within(left).await.map_err(|error| match error.kind() {
                     // The limit is the caller's, not what was left of it.
-                    ErrorKind::Timeout => not_acquired(tenure, name, &timed_out(&error, limit)),
-                    _ => error,
+                    ErrorKind::Timeout => {
+                        let why = timed_out(&error, limit);
+                        not_acquired(tenure, name, &why, error.holder().map(Holder::of))
+                    }
+                    _ => error.into(),
                 })
             }
             Self::No => match lock.try_acquire().await? {
                 Some(guard) => Ok(guard),
-                None => Err(not_acquired(tenure, name, &busy(tenure, name).await)),
+                None => Err(busy(tenure, name).await),
             },
         }
     }
 }
 
-fn not_acquired(tenure: &Tenure, name: &Name, why: &str) -> Error {
-    Error::new(ErrorKind::Timeout, why).about(name).in_store(tenure.url())
+fn not_acquired(tenure: &Tenure, name: &Name, why: &str, holder: Option<Holder>) -> Failure {
+    Failure::from(Error::new(ErrorKind::Timeout, why).about(name).in_store(tenure.url())).held_by(holder)
 }
 
 fn timed_out(error: &Error, limit: Duration) -> String {
@@ -83,23 +86,25 @@ fn timed_out(error: &Error, limit: Duration) -> String {
 }
 
 /// Says who holds a name; that the store says so a moment later than it refused does not matter here.
-async fn busy(tenure: &Tenure, name: &Name) -> String {
+async fn busy(tenure: &Tenure, name: &Name) -> Failure {
     let holder = match tokio::time::timeout(CURIOSITY, tenure.inspect(name.as_str())).await {
         Ok(Ok(view)) => view.holders.into_iter().next(),
         _ => None,
     };
-    let Some(holder) = holder else { return "busy: held by somebody else".to_owned() };
+    let Some(holder) = holder else { return not_acquired(tenure, name, "busy: held by somebody else", None) };
     let until = match holder.expires_in {
         Some(left) => format!("expires in {} unless renewed", duration::show(left)),
         None => "no expiry is known".to_owned(),
     };
-    format!("busy: held by {} ({until})", label::of_holder(&holder))
+    let label = label::of_holder(&holder);
+    let why = format!("busy: held by {label} ({until})");
+    not_acquired(tenure, name, &why, Some(Holder { label, expires_in_ms: holder.expires_in.map(duration::ms) }))
 }
 
 /// Ends the claim of an attempt that too few replicas have. An id that follows from its owner may be in use again, so the
 /// engine leaves such a claim to its ttl; here it is known that it is not.
-pub(crate) async fn give_back(tenure: &Tenure, name: &Name, owner: &Owner, error: &Error) {
-    if error.kind() == ErrorKind::Replicas {
+pub(crate) async fn give_back(tenure: &Tenure, name: &Name, owner: &Owner, failure: &Failure) {
+    if failure.kind() == Some(ErrorKind::Replicas) {
         let _ = tokio::time::timeout(CLEAN_UP_FAILED, tenure.release_as(name.as_str(), owner)).await;
     }
 }
@@ -129,7 +134,7 @@ pub(crate) async fn give_up(tenure: &Tenure, name: &Name, signals: &mut Signals,
 
 /// What a signal that ended the waiting comes to.
 pub(crate) fn interrupted(name: &Name, signal: i32) -> Failure {
-    Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: signal {signal}"))
+    Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: {}", signals::name(signal))).of(name)
 }
 
 #[cfg(test)]

@@ -29,12 +29,15 @@ const KNOWN: &[(&str, &str)] = &[
 /// Opens the store a URL names.
 pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>> {
     let invalid = |problem: String| Error::new(ErrorKind::Invalid, problem).at(Step::Connect);
+    if url.len() > URL_BYTES_MAX {
+        return Err(invalid(format!("a URL of {} bytes is too long: at most {URL_BYTES_MAX}", url.len())));
+    }
     let shown = redacted(url);
     let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(invalid(format!("{shown:?} is not a store's URL: expected {}", examples())));
+        return Err(invalid(format!("{shown:?} is not a store's URL: {}", meant(url))));
     };
     let Some((_, feature)) = KNOWN.iter().find(|(known, _)| *known == scheme) else {
-        return Err(invalid(format!("{shown:?} names no store that is known: expected {}", examples())));
+        return Err(invalid(format!("{shown:?} names no store that is known: {}", meant(url))));
     };
     let built_in = match *feature {
         "sqlite" => cfg!(all(feature = "sqlite", target_os = "linux")),
@@ -140,6 +143,33 @@ fn not_built(shown: &str, feature: &str) -> Error {
     );
     Error::new(ErrorKind::NotBuilt, message).at(Step::Connect)
 }
+
+/// What somebody may have meant who wrote a URL of no store.
+fn meant(url: &str) -> String {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    let small = scheme.to_ascii_lowercase();
+    if scheme != small && KNOWN.iter().any(|(known, _)| *known == small) {
+        return format!("write {small}: in small letters");
+    }
+    let port = rest.split(['/', '?', ',']).next().unwrap_or_default();
+    if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
+        let scheme = PORTS.iter().find(|(usual, _)| *usual == port).map_or("redis", |(_, scheme)| scheme);
+        let host = redacted(&format!("{scheme}://{url}"));
+        return format!("it begins with what kind of store it is, such as {host}");
+    }
+    format!("expected {}", examples())
+}
+
+/// The ports that servers usually listen on.
+const PORTS: &[(&str, &str)] = &[
+    ("26379", "redis+sentinel"),
+    ("2379", "etcd"),
+    ("2181", "zookeeper"),
+    ("5432", "postgres"),
+];
+
+/// More than any list of hosts needs.
+const URL_BYTES_MAX: usize = 8 * 1024;
 
 fn examples() -> &'static str {
     "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, zookeeper://H1,H2,H3/CHROOT, postgres://USER@HOST/DATABASE or memory:"

@@ -69,6 +69,32 @@ pub enum ErrorKind {
     Closed,
 }
 
+impl ErrorKind {
+    /// As programs are told it: `tenure … --json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Conflict => "conflict",
+            Self::NotHeld => "not_held",
+            Self::NotBuilt => "not_built",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Quorum => "quorum",
+            Self::Store => "store",
+            Self::Denied => "denied",
+            Self::Replicas => "replicas",
+            Self::Lost => "lost",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// Whether a failed operation may have taken effect in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Certainty {

@@ -140,7 +140,7 @@ impl Drop for ManualTimer {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
     use std::future::poll_fn;
 

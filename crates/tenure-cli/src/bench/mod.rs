@@ -77,7 +77,7 @@ fn say_what_is_missing(plan: &Plan, tenure: &Tenure, json: bool) {
 }
 
 fn stopped(signal: i32) -> Failure {
-    Failure::new(Exit::Signal(signal), format!("stopped: signal {signal}"))
+    Failure::new(Exit::Signal(signal), format!("stopped: {}", crate::signals::name(signal)))
 }
 
 /// Ends all workers, and what they did not give back themselves.

@@ -27,11 +27,12 @@ pub(crate) use guardian::main as guardian;
 pub(crate) use hold::Hold;
 pub(crate) use plan::Plan;
 
+use crate::duration;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::signals::Signals;
 use crate::wait::{Unfinished, give_back, give_up, interrupted};
-use crate::waiting;
+use crate::waiting::{self, Waiting};
 use link::Link;
 use share::Share;
 use supervise::Supervision;
@@ -64,7 +65,11 @@ async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> 
         signal = signals.next() => Err(Unfinished::Interrupted(signal)),
     };
     match acquired {
-        Ok(hold) => Supervision::new(plan, &tenure, hold, link, signals)?.run().await,
+        Ok(hold) => {
+            let token = hold.token().map(|token| format!(", token {token}")).unwrap_or_default();
+            tell(format_args!("{}: acquired after {}{token}", plan.name, duration::show(started.elapsed())));
+            Supervision::new(plan, &tenure, hold, link, signals)?.run().await
+        }
         Err(unfinished) => Err(give_up(&tenure, &plan.name, &mut signals, unfinished).await),
     }
 }
@@ -83,7 +88,7 @@ async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Hold,
         } else if let Some(token) = outer.token {
             let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
             match plan.wait.acquire(started, tenure, &plan.name, &lock).await {
-                Err(error) if error.kind() == ErrorKind::NotHeld => {}
+                Err(failure) if failure.kind() == Some(ErrorKind::NotHeld) => {}
                 outcome => return Ok(Hold::Own(outcome?)),
             }
         }
@@ -95,13 +100,14 @@ async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Hold,
         lock = lock.repeatable();
     }
     let acquiring = plan.wait.acquire(started, tenure, &plan.name, &lock);
-    match waiting::shown(tenure, &plan.name, session.owner(), acquiring).await {
+    let (name, owner, json) = (&plan.name, session.owner(), plan.json);
+    match waiting::shown(Waiting { tenure, name, owner, since: started, json }, acquiring).await {
         Ok(guard) => Ok(Hold::Own(guard)),
-        Err(error) => {
+        Err(failure) => {
             if sharing {
-                give_back(tenure, &plan.name, session.owner(), &error).await;
+                give_back(tenure, &plan.name, session.owner(), &failure).await;
             }
-            Err(error.into())
+            Err(failure)
         }
     }
 }

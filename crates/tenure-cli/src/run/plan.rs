@@ -8,7 +8,7 @@ use tenure::backend::Capabilities;
 use tenure::{Lock, Name, Replicas, Session, TTL_DEFAULT};
 
 use super::hold::Hold;
-use crate::args::Run;
+use crate::args::{Run, Sharing};
 use crate::failure::Failure;
 use crate::held::Held;
 use crate::store::Store;
@@ -17,13 +17,6 @@ use crate::{duration, env, label};
 
 /// The longest grace there is by default.
 const GRACE_DEFAULT_MAX: Duration = Duration::from_secs(5);
-
-#[derive(Debug)]
-enum Shape {
-    Exclusive,
-    Shared,
-    Permits(u32),
-}
 
 /// A run, ready to go.
 #[derive(Debug)]
@@ -37,7 +30,7 @@ pub(crate) struct Plan {
     pub(super) command: Vec<OsString>,
     pub(super) held: Held,
     pub(super) json: bool,
-    shape: Shape,
+    sharing: Sharing,
     replicas: Option<Replicas>,
     /// The ttl and the grace that were asked for.
     asked: (Option<Duration>, Option<Duration>),
@@ -45,15 +38,14 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(args: Run, store: Store, json: bool) -> Result<Self, Failure> {
-        let shape = match args.permits {
-            Some(permits) => Shape::Permits(permits),
-            None if args.shared => Shape::Shared,
-            None => Shape::Exclusive,
+        let command = match args.line {
+            Some(line) => vec![shell(), "-c".into(), line],
+            None => args.command,
         };
         store.warn_if_alone(json);
         let asked = (args.ttl, args.grace);
         let ttl = args.ttl.unwrap_or(TTL_DEFAULT);
-        let label = args.label.unwrap_or_else(|| args.command.first().map(|c| label::of_run(c)).unwrap_or_default());
+        let label = args.label.unwrap_or_else(|| command.first().map(|c| label::of_run(c)).unwrap_or_default());
         Ok(Self {
             name: Name::new(&args.name)?,
             store,
@@ -61,10 +53,10 @@ impl Plan {
             grace: grace(args.grace, ttl, Duration::ZERO)?,
             wait: Wait::of(args.waiting.wait, args.waiting.no_wait),
             label,
-            command: args.command,
+            command,
             held: Held::from_env()?,
             json,
-            shape,
+            sharing: args.sharing,
             replicas: args.replication.min_replicas,
             asked,
         })
@@ -81,12 +73,7 @@ impl Plan {
 
     /// The lock to take, as a claim of this session.
     pub(super) fn lock(&self, session: &Session) -> Lock {
-        let lock = match self.shape {
-            Shape::Exclusive => session.lock(self.name.as_str()),
-            Shape::Shared => session.rwlock(self.name.as_str()).read(),
-            Shape::Permits(permits) => session.semaphore(self.name.as_str(), permits),
-        };
-        let lock = lock.ttl(self.ttl);
+        let lock = self.sharing.lock(session, &self.name).ttl(self.ttl);
         match self.replicas {
             Some(replicas) => lock.min_replicas(replicas),
             None => lock,
@@ -96,13 +83,13 @@ impl Plan {
     /// Whether it may share the claim of the run around it. One that asks for replicas may not: nobody would ask for
     /// them when that claim is renewed. What the store lacks is refused as it is outside a run.
     pub(super) fn can_share(&self, store: &Capabilities) -> Result<bool, Failure> {
-        match (&self.shape, self.replicas) {
-            (Shape::Exclusive, Some(_)) if store.replicas => Err(Failure::usage(format!(
+        match (self.sharing.is_exclusive(), self.replicas) {
+            (true, Some(_)) if store.replicas => Err(Failure::usage(format!(
                 "{}: --min-replicas within a run that holds it already: this store shares that run's lock, so ask for \
                  replicas there",
                 self.name
             ))),
-            (Shape::Exclusive, None) => Ok(true),
+            (true, None) => Ok(true),
             _ => Ok(false),
         }
     }
@@ -123,6 +110,11 @@ impl Plan {
         .map(|(name, value)| (name.to_owned(), value))
         .into())
     }
+}
+
+/// What reads a line, as `flock -c` has it.
+fn shell() -> OsString {
+    std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
 }
 
 /// What of a ttl is left for the lag and the grace. Where leases lag they are renewed every twelfth of the ttl, and what is known

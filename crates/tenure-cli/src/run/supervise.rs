@@ -16,7 +16,7 @@ use super::plan::Plan;
 use super::terminal::Terminal;
 use crate::duration;
 use crate::exit::Exit;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, say, tell};
 use crate::signals::{AT_ONCE, Signals};
 use crate::wait::FAREWELL;
 
@@ -40,6 +40,8 @@ pub(crate) struct Supervision<'a> {
     pid: Option<Pid>,
     /// The latest deadline the guardian was told of.
     deadline_us: u64,
+    /// When it was acquired.
+    since: Instant,
     /// Why the command is being ended, if it is.
     lost: Option<String>,
     /// When the group of a lost lease is ended even if the guardian does not do it.
@@ -70,6 +72,7 @@ impl<'a> Supervision<'a> {
             terminal,
             pid: None,
             deadline_us,
+            since: Instant::now(),
             lost: None,
             enforce_at: None,
             resume_at: None,
@@ -247,7 +250,10 @@ impl<'a> Supervision<'a> {
             (Some(loss), _) | (None, Given::Lost(loss)) => {
                 return Err(Failure::new(Exit::Lost, format!("{name}: the lease was lost: {loss}")));
             }
-            (None, Given::Back) => None,
+            (None, Given::Back) => {
+                tell(format_args!("{name}: released after {}", duration::show(self.since.elapsed())));
+                None
+            }
             (None, Given::Unknown(why)) => Some(why),
         };
         if let Some(problem) = unreleased {

@@ -285,3 +285,43 @@ fn a_name_may_begin_with_a_dash() {
     store.tenure("release x --owner=-o").exits(0);
     assert_eq!(store.tenure("acquire x --owner=--o").exits(0).json()["owner"], "--o");
 }
+
+#[test]
+fn flags_are_those_of_flock() {
+    let store = Store::new();
+    let line =
+        done(store.command(["run", "x", "-c", "echo \"$TENURE_NAME\" | tr x y"]).env("SHELL", "/bin/sh")).exits(0);
+    assert_eq!(line.text(), "y");
+    let _holder = store.start("x", "sleep 60");
+    store.tenure("run x -n -- true").exits(75);
+    store.tenure("run x -n -E 0 -- false").exits(0);
+    store.tenure("run x -w 10ms -E 201 -- true").exits(201);
+    store.tenure("acquire x -n -E 9").exits(9);
+}
+
+#[test]
+fn scripts_take_shared_locks_and_permits() {
+    let store = Store::new();
+    for owner in ["a", "b"] {
+        store.tenure(&format!("acquire r --shared -n --owner {owner}")).exits(0);
+        store.tenure(&format!("acquire p --permits 2 -n --owner {owner}")).exits(0);
+    }
+    store.tenure("acquire r -n --owner c").exits(75);
+    store.tenure("acquire p --permits 2 -n --owner c").exits(75);
+    store.tenure("acquire p --permits 3 -n --owner c").exits(64);
+    store.tenure("release p --owner a").exits(0);
+    store.tenure("acquire p --permits 2 -n --owner c").exits(0);
+}
+
+#[test]
+fn what_is_done_is_told_where_asked_for_and_nothing_where_not() {
+    let store = Store::new();
+    let told = store.tenure("run x -v -- true").exits(0);
+    let lines: Vec<&str> = told.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{told:?}");
+    assert!(lines[0].starts_with("tenure: x: acquired after ") && lines[0].contains(", token "), "{told:?}");
+    assert!(lines[1].starts_with("tenure: x: released after "), "{told:?}");
+    assert_eq!(store.tenure("run x -- true").exits(0).stderr, "");
+    let alone = done(&mut bare(&["run", "x", "-q", "--on", "memory:", "--", "true"])).exits(0);
+    assert_eq!(alone.stderr, "", "not even a warning");
+}

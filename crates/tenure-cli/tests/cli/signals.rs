@@ -46,7 +46,7 @@ fn a_signal_while_waiting_ends_the_claim_first() {
     for (signal, code) in all.into_iter().filter(|(signal, _)| is_heeded(*signal)) {
         let waiter = store.start_waiter("x", "");
         waiter.signal(signal);
-        waiter.wait().exits(code).says("stopped waiting");
+        waiter.wait().exits(code).says("stopped waiting: SIG");
         assert_eq!(store.show("x")["waiters"], Value::Array(vec![]));
     }
 }

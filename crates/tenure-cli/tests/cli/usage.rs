@@ -8,7 +8,10 @@ use crate::support::{Store, bare, done};
 fn bad_values_are_64_and_named_with_what_is_allowed() {
     let long = "n".repeat(513);
     let long_owner = "o".repeat(129);
-    let run = |rest: &[&'static str]| [&["run", "x"], rest, &["--", "true"]].concat();
+    let huge = format!("redis://{}", "h".repeat(130_000 - 8));
+    fn run<'a>(rest: &[&'a str]) -> Vec<&'a str> {
+        [&["run", "x"], rest, &["--", "true"]].concat()
+    }
     for (args, parts) in [
         (vec!["run", "", "--", "true"], ["\"\"", "1 to 512 bytes"]),
         (vec!["run", &long, "--", "true"], ["513 bytes", "1 to 512 bytes"]),
@@ -48,7 +51,15 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
         (vec!["acquire", "x", "--owner", "--no-wait"], ["--owner", "required"]),
         (run(&["--label"]), ["--label", "required"]),
         (vec!["run", "x"], ["COMMAND", "required"]),
-        (vec!["run", "x", "true"], ["'true'", "-- "]),
+        (vec!["run", "x", "true"], ["put `--` before the command", "tenure run x -- true"]),
+        (vec!["run", "x", "-w", "5s", "echo", "it's"], ["put `--`", r"tenure run x -w 5s -- echo 'it'\''s'"]),
+        (vec!["run", "x", "-c", "true", "--", "true"], ["--command", "COMMAND"]),
+        (run(&["-E", "256"]), ["'256'", "from 0 to 255"]),
+        (run(&["--on", "Redis://h"]), ["Redis://h", "redis: in small letters"]),
+        (run(&["--on", "127.0.0.1:6379"]), ["127.0.0.1:6379", "such as redis://127.0.0.1:6379"]),
+        (run(&["--on", "db:5432/app"]), ["db:5432", "such as postgres://db:5432/app"]),
+        (run(&["--on", &huge]), ["130000 bytes is too long", "at most 8192"]),
+        (vec!["run", "-q", "-v", "x", "--", "true"], ["--quiet", "--verbose"]),
         (vec!["bench", "--tasks", "-1"], ["'-1' for '--tasks", "whole numbers up to 10000"]),
         (vec!["bench", "--tasks", "1,many"], ["'many' for '--tasks", "whole numbers up to 10000"]),
         (vec!["bench", "--processes", "1000"], ["'1000' for '--processes", "whole numbers up to 256"]),
@@ -66,6 +77,35 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
             assert!(refused.stderr.contains(part), "{args:?}: {part:?} is not in {}", refused.stderr);
         }
     }
+}
+
+#[test]
+fn a_file_that_is_mistyped_is_not_made() {
+    let store = Store::new();
+    for (args, code) in
+        [("ls", 0), ("show x", 0), ("break x --yes", 1), ("renew x --owner o", 76), ("release x --owner o", 1)]
+    {
+        store.tenure(args).exits(code).says("there is no such file, so nothing is locked there");
+    }
+    assert!(!store.file("locks.db").exists());
+}
+
+#[test]
+fn errors_are_told_to_programs_with_what_they_are_about() {
+    let store = Store::new();
+    let _holder = store.start("x --label boss", "sleep 60");
+    for wait in ["--no-wait", "--wait 10ms"] {
+        let refused = store.tenure(&format!("run x {wait} --json -- true")).exits(75);
+        let told: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
+        assert_eq!(
+            (&told["kind"], &told["name"], &told["certainty"], &told["holder"]["label"], &told["exit"]),
+            (&"timeout".into(), &"x".into(), &"not_applied".into(), &"boss".into(), &75.into()),
+            "{told}"
+        );
+        assert!(told["holder"]["expires_in_ms"].as_u64().unwrap() <= 10_000, "{told}");
+    }
+    let refused = done(&mut bare(&["show", "a", "--on", "nosuch:", "--json"])).exits(64);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&refused.stderr).unwrap()["kind"], "invalid");
 }
 
 #[test]
@@ -105,10 +145,10 @@ fn usage_errors_are_json_where_asked_for() {
 #[test]
 fn a_bad_url_from_the_environment_is_said_to_come_from_there() {
     for url in ["nosuch:thing", "thing", "etcd://h/path", "sqlite:/proc/none/x.db"] {
-        let refused = done(bare(&["show", "x"]).env("TENURE_URL", url));
+        let refused = done(bare(&["acquire", "x", "-n"]).env("TENURE_URL", url));
         assert_ne!(refused.code, 0);
         refused.says("$TENURE_URL: ");
-        let refused = done(bare(&["show", "x", "--on", url]).env("TENURE_URL", "memory:"));
+        let refused = done(bare(&["acquire", "x", "-n", "--on", url]).env("TENURE_URL", "memory:"));
         assert!(!refused.stderr.contains("TENURE_URL"), "{refused:?}");
     }
 }

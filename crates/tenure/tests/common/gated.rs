@@ -51,7 +51,9 @@ type Failing = Box<dyn Fn(&[RenewRequest]) -> Vec<bool> + Send>;
 
 /// Sees each release before it is sent, and says whether the store fails it.
 #[derive(Default)]
-struct Releasing(Option<Box<dyn Fn(&Name) -> bool + Send>>);
+struct Releasing(Option<FailingRelease>);
+
+type FailingRelease = Box<dyn Fn(&Name) -> bool + Send>;
 
 impl std::fmt::Debug for Releasing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
