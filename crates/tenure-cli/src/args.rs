@@ -146,10 +146,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "For every command")]
 pub(crate) struct Common {
-    /// The store: sqlite:PATH, sqlite: (the embedded default file), memory:, redis://HOST, rediss:// (TLS),
-    /// redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, zookeeper://H1,H2,H3 or
-    /// postgres://USER@HOST/DB. Falls back to $TENURE_URL, then to sqlite:
+    /// The store, such as redis://HOST (`tenure --help` has them all); $TENURE_URL if not given, else sqlite:, the embedded one
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) on: Option<String>,
     /// Data as JSON on stdout, errors as JSON on stderr

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::CommandFactory;
+use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::args;
@@ -10,9 +11,20 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 
+/// The hidden command that the scripts below ask.
+pub(crate) const COMPLETE_COMMAND: &str = "__complete";
+
 pub(crate) fn completions(args: &args::Completions) -> Result<Exit, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut args::Cli::command(), "tenure", &mut script);
+    let script = match args.shell {
+        Shell::Bash => include_str!("complete/tenure.bash").as_bytes().to_vec(),
+        Shell::Zsh => include_str!("complete/tenure.zsh").as_bytes().to_vec(),
+        Shell::Fish => include_str!("complete/tenure.fish").as_bytes().to_vec(),
+        other => {
+            let mut script = Vec::new();
+            clap_complete::generate(other, &mut args::Cli::command(), "tenure", &mut script);
+            script
+        }
+    };
     output::print(&script)?;
     Ok(Exit::Done)
 }
@@ -57,7 +69,21 @@ fn page(command: &clap::Command, title: String) -> std::io::Result<Page> {
     let man = Man::new(command.clone()).title(&title).source(version).manual("tenure");
     let mut text = Vec::new();
     man.render(&mut text)?;
-    Ok(Page { title, text: keep_lines(&String::from_utf8_lossy(&text)) })
+    let text = with_usage(&String::from_utf8_lossy(&text), &usage(command));
+    Ok(Page { title, text: keep_lines(&text) })
+}
+
+/// How the command is called, as `--help` says it: with the `--` before what is run.
+fn usage(command: &clap::Command) -> String {
+    let usage = command.clone().render_usage().to_string();
+    usage.trim_start_matches("Usage:").trim().to_owned()
+}
+
+/// The page with this as its synopsis.
+fn with_usage(page: &str, usage: &str) -> String {
+    let Some((before, rest)) = page.split_once(".SH SYNOPSIS\n") else { return page.to_owned() };
+    let rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+    format!("{before}.SH SYNOPSIS\n{}\n{rest}", usage.replace('-', "\\-"))
 }
 
 /// Keeps the indented lines of the last section (examples, exit codes) as they are: a manual page would fill them.
@@ -70,7 +96,7 @@ fn keep_lines(page: &str) -> String {
             verbatim = !verbatim;
             kept.push_str(if verbatim { ".nf\n" } else { ".fi\n" });
         }
-        kept.push_str(line);
+        kept.push_str(line.strip_prefix("  ").unwrap_or(line));
         kept.push('\n');
     }
     if verbatim {

@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod break_;
 mod claim;
+mod complete;
 mod docs;
 mod doctor;
 mod duration;
@@ -48,6 +49,9 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|first| first == bench::WORKER_COMMAND) {
         return bench::worker().into();
+    }
+    if arguments.get(1).is_some_and(|first| first == docs::COMPLETE_COMMAND) {
+        return complete::main(arguments[2..].to_vec()).into();
     }
     let cli = match Cli::read(&arguments) {
         Ok(cli) => cli,

@@ -3,6 +3,7 @@
 
 mod bench;
 mod claim;
+mod completions;
 mod crash;
 mod disk;
 mod doctor;

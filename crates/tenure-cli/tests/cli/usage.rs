@@ -262,3 +262,17 @@ fn a_reader_that_goes_away_is_no_failure() {
         assert!(output.stderr.is_empty(), "{output:?}");
     }
 }
+
+#[test]
+fn the_manual_fits_a_terminal_of_80_columns_and_says_where_dashes_stand() {
+    let store = Store::new();
+    done(bare(&["man", "--out", "man"]).current_dir(store.file("."))).exits(0);
+    for page in ["tenure", "tenure-run", "tenure-acquire", "tenure-doctor", "tenure-bench"] {
+        let mut groff = std::process::Command::new("groff");
+        groff.args(["-Tascii", "-P-cbou", "-rLL=80n", "-man"]).arg(store.file(&format!("man/{page}.1")));
+        let shown = done(&mut groff).exits(0).text();
+        let wide: Vec<&str> = shown.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(shown.contains("SYNOPSIS") && wide.is_empty(), "{page}: {wide:?}");
+    }
+    assert!(store.read("man/tenure-run.1").contains(r"tenure run [OPTIONS] <NAME> [\-\- <COMMAND>...]"));
+}
