@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use tenure::{Lock, Name, Replicas, Session};
 
@@ -32,16 +32,15 @@ impl Cli {
         }
         let refused = match Self::try_parse_from(arguments) {
             Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => error,
-            Err(error) if error.kind() == ErrorKind::UnknownArgument => {
-                return Err(without_dashes(arguments, &error).unwrap_or(error));
-            }
             outcome => return outcome,
         };
-        let Some((name, rest)) = without_dashed_name(arguments) else { return Err(refused) };
+        let Some((name, rest)) = without_dashed_name(arguments) else {
+            return Err(without_dashes(arguments).unwrap_or(refused));
+        };
         // What is wrong with the rest is wrong either way.
         let mut cli = Self::try_parse_from(rest)?;
         match &mut cli.command {
-            Command::Run(run) => run.name = name,
+            Command::Run(run) => run.names = vec![name],
             _ => return Err(refused),
         }
         Ok(cli)
@@ -77,20 +76,23 @@ fn without_value(arguments: &[OsString]) -> Option<&'static str> {
     })
 }
 
-/// What to tell somebody who wrote a command without `--` before it, if it is that.
-fn without_dashes(arguments: &[OsString], error: &clap::Error) -> Option<clap::Error> {
-    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else { return None };
-    let runs = arguments.iter().any(|argument| argument == "run") && !arguments.iter().any(|argument| argument == "--");
-    let at = arguments.iter().position(|argument| argument.to_str() == Some(unknown)).filter(|_| runs)?;
-    if unknown.starts_with('-') {
+/// What to tell somebody who wrote a command without `--` before it, if it is that: more than one name, and no command.
+fn without_dashes(arguments: &[OsString]) -> Option<clap::Error> {
+    if arguments.iter().any(|argument| argument == "--") {
         return None;
+    }
+    let with_command = arguments.iter().cloned().chain(["--".into(), "COMMAND".into()]);
+    let Command::Run(Run { names, .. }) = Cli::try_parse_from(with_command).ok()?.command else { return None };
+    let mut at = 0;
+    for name in names.get(..2)? {
+        at += 1 + arguments.get(at + 1..)?.iter().position(|argument| argument == name.as_str())?;
     }
     let quoted = |argument: &OsString| quoted(&argument.to_string_lossy());
     let (before, command) = arguments.split_at_checked(at)?;
     let words = ["tenure".to_owned()].into_iter().chain(before.iter().skip(1).map(quoted));
     let line: Vec<String> = words.chain(["--".to_owned()]).chain(command.iter().map(quoted)).collect();
     let message = format!("put `--` before the command: {}\n", line.join(" "));
-    Some(clap::Error::raw(ErrorKind::UnknownArgument, message))
+    Some(clap::Error::raw(ErrorKind::MissingRequiredArgument, message))
 }
 
 /// A word as a shell reads it.
@@ -250,9 +252,9 @@ pub(crate) struct Replication {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// What to lock, such as nightly or orders/42
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    /// What to lock, such as nightly or orders/42; several are held together or not at all
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
     /// How long the lock outlives a machine that died; renewed every third of it [default: 10s, or what the store allows]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
     pub(crate) ttl: Option<Duration>,
@@ -401,7 +403,7 @@ mod tests {
             ["tenure", "run", "x", "--ttl", "5s", "--", "cmd", "--ttl"],
         ] {
             let Command::Run(run) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
-            assert_eq!(run.name, "x");
+            assert_eq!(run.names, ["x"]);
             assert_eq!(run.ttl, Some(Duration::from_secs(5)));
             assert_eq!(run.command, ["cmd", "--ttl"]);
         }
@@ -417,7 +419,7 @@ mod tests {
         ] {
             let Command::Run(run) = read(line).unwrap().command else { panic!("not run") };
             assert_eq!(
-                (run.name.as_str(), run.command.as_slice()),
+                (run.names.concat().as_str(), run.command.as_slice()),
                 (name, command.iter().map(OsString::from).collect::<Vec<_>>().as_slice())
             );
         }

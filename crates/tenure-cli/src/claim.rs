@@ -52,7 +52,7 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
     let label = args.label.unwrap_or_else(label::of_caller);
     let tenure = tokio::select! {
         connected = store.connect(&label, wait, json) => connected?,
-        signal = signals.next() => return Err(interrupted(&name, signal)),
+        signal = signals.next() => return Err(interrupted(name.as_str(), signal)),
     };
     let ttl = args.ttl.unwrap_or_else(|| tenure.capabilities().nearest_ttl(TTL_DEFAULT));
     let session = tenure.session_as(owner.clone());
@@ -70,9 +70,11 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
         Ok(guard) => guard,
         Err(Ok(error)) => {
             give_back(&tenure, &name, &owner, &error).await;
-            return Err(give_up(&tenure, &name, &mut signals, Unfinished::Failed(error)).await);
+            return Err(give_up(&tenure, name.as_str(), &mut signals, Unfinished::Failed(error)).await);
         }
-        Err(Err(signal)) => return Err(give_up(&tenure, &name, &mut signals, Unfinished::Interrupted(signal)).await),
+        Err(Err(signal)) => {
+            return Err(give_up(&tenure, name.as_str(), &mut signals, Unfinished::Interrupted(signal)).await);
+        }
     };
     let claim = Claim {
         name: guard.name(),

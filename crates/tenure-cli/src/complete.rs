@@ -102,7 +102,7 @@ fn next(words: &[String]) -> Next {
     }
 }
 
-fn takes_value<'a>(command: &'a Command, is_it: impl Fn(&Arg) -> bool) -> Option<&'a Arg> {
+fn takes_value(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
     command.get_opts().find(|option| is_it(option))
 }
 
@@ -135,7 +135,7 @@ fn subcommands(command: &Command) -> Vec<(String, String)> {
 fn argument(command: &Command, given: usize, on: Option<String>) -> Next {
     let dashes = || Next::Words(vec![("--".to_owned(), "the command follows".to_owned())]);
     match (command.get_positionals().nth(given), command.get_name()) {
-        (Some(argument), _) if ["name", "prefix"].contains(&argument.get_id().as_str()) => Next::Names(on),
+        (Some(argument), _) if ["name", "names", "prefix"].contains(&argument.get_id().as_str()) => Next::Names(on),
         (_, "run") => dashes(),
         (Some(argument), _) => {
             let known = argument.get_possible_values();

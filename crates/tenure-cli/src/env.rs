@@ -2,7 +2,7 @@
 
 /// The store, where `--on` is not given; and what the command is given: complete, sqlite paths absolute.
 pub(crate) const URL: &str = "TENURE_URL";
-/// Given to the command: the name it runs under.
+/// Given to the command: the name it runs under. Of several this, the token and the owner are unset.
 pub(crate) const NAME: &str = "TENURE_NAME";
 /// Given to the command: the fencing token; unset where the store has none.
 pub(crate) const TOKEN: &str = "TENURE_TOKEN";

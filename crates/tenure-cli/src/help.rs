@@ -44,7 +44,8 @@ Environment:
   XDG_STATE_HOME the embedded store's file is tenure/locks.db there, or in
                  ~/.local/state
   The command of `run` is given:
-  TENURE_NAME    the name it runs under
+  TENURE_NAME    the name it runs under; of several this, the token and the
+                 owner are unset, and TENURE_HELD has them
   TENURE_TOKEN   the fencing token, for what the lock protects (unset where
                  a store has none)
   TENURE_OWNER   the owner of the lock
@@ -83,6 +84,7 @@ Examples:
   tenure run nightly -n -E 0 -c './report > out'   a line for a shell
   tenure run cache --shared -- ./read-only-job     together with others
   tenure run upload --permits 3 -- ./upload        three at a time
+  tenure run acct/3 acct/7 -- ./transfer           both or none, no deadlock
   tenure run db --ttl 30s --grace 5s -- ./migrate
   tenure run pay --min-replicas 1 -- ./pay         once a replica has it
   tenure run -- -x -- ./job                        a name with a dash

@@ -117,7 +117,7 @@ pub(crate) enum Unfinished {
 }
 
 /// Ends what an attempt, dropped before, has left in the store, and says why it ended.
-pub(crate) async fn give_up(tenure: &Tenure, name: &Name, signals: &mut Signals, why: Unfinished) -> Failure {
+pub(crate) async fn give_up(tenure: &Tenure, name: &str, signals: &mut Signals, why: Unfinished) -> Failure {
     let limit = match why {
         Unfinished::Failed(_) => CLEAN_UP_FAILED,
         Unfinished::Interrupted(_) => FAREWELL,
@@ -133,8 +133,8 @@ pub(crate) async fn give_up(tenure: &Tenure, name: &Name, signals: &mut Signals,
 }
 
 /// What a signal that ended the waiting comes to.
-pub(crate) fn interrupted(name: &Name, signal: i32) -> Failure {
-    Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: {}", signals::name(signal))).of(name)
+pub(crate) fn interrupted(name: &str, signal: i32) -> Failure {
+    Failure::new(Exit::Signal(signal), format!("{name}: stopped waiting: {}", signals::name(signal)))
 }
 
 #[cfg(test)]

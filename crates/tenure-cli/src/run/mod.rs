@@ -8,6 +8,7 @@
 mod control;
 mod guardian;
 mod hold;
+mod holds;
 mod launch;
 mod leash;
 mod link;
@@ -21,7 +22,7 @@ mod tree;
 
 use std::time::Instant;
 
-use tenure::{ErrorKind, Tenure};
+use tenure::{ErrorKind, Name, Tenure};
 
 pub(crate) use guardian::main as guardian;
 pub(crate) use hold::Hold;
@@ -33,6 +34,7 @@ use crate::failure::{Failure, tell};
 use crate::signals::Signals;
 use crate::wait::{Unfinished, give_back, give_up, interrupted};
 use crate::waiting::{self, Waiting};
+use holds::Holds;
 use link::Link;
 use share::Share;
 use supervise::Supervision;
@@ -57,55 +59,73 @@ async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> 
     let started = Instant::now();
     let tenure = tokio::select! {
         connected = plan.store.connect(&plan.label, plan.wait, plan.json) => connected?,
-        signal = signals.next() => return Err(interrupted(&plan.name, signal)),
+        signal = signals.next() => return Err(interrupted(&plan.title(), signal)),
     };
     plan.fit(&tenure.capabilities())?;
     let acquired = tokio::select! {
-        acquired = acquire(plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
+        acquired = acquire_all(plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
         signal = signals.next() => Err(Unfinished::Interrupted(signal)),
     };
     match acquired {
-        Ok(hold) => {
-            let token = hold.token().map(|token| format!(", token {token}")).unwrap_or_default();
-            tell(format_args!("{}: acquired after {}{token}", plan.name, duration::show(started.elapsed())));
-            Supervision::new(plan, &tenure, hold, link, signals)?.run().await
+        Ok(holds) => {
+            for hold in holds.iter() {
+                let token = hold.token().map(|token| format!(", token {token}")).unwrap_or_default();
+                tell(format_args!("{}: acquired after {}{token}", hold.name(), duration::show(started.elapsed())));
+            }
+            Supervision::new(plan, &tenure, holds, link, signals)?.run().await
         }
-        Err(unfinished) => Err(give_up(&tenure, &plan.name, &mut signals, unfinished).await),
+        Err(unfinished) => Err(give_up(&tenure, &plan.title(), &mut signals, unfinished).await),
+    }
+}
+
+/// Acquires all names, one after another; what was taken is given back if the rest cannot be.
+async fn acquire_all(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Holds, Failure> {
+    let mut holds = Vec::new();
+    for name in &plan.names {
+        holds.push(acquire(plan, name, tenure, started).await?);
+    }
+    // One may have been lost while another was waited for.
+    match holds.iter().find(|hold| hold.remaining().is_zero()) {
+        Some(lost) => {
+            let message = format!("{}: the lease was lost while the others were waited for", lost.name());
+            Err(Failure::new(Exit::Lost, message + &lost.last_failure()).of(lost.name()))
+        }
+        None => Ok(Holds::of(holds)),
     }
 }
 
 /// Acquires; within a run of the same name by re-entering that, or by sharing its claim.
-async fn acquire(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Hold, Failure> {
+async fn acquire(plan: &Plan, name: &Name, tenure: &Tenure, started: Instant) -> Result<Hold, Failure> {
     let sharing = share::is_shared_on(tenure);
-    if let Some(outer) = plan.held.of(&plan.store.shown(), &plan.name) {
+    if let Some(outer) = plan.held.of(&plan.store.shown(), name) {
         // If the outer run no longer holds it there is nothing to deadlock with, so this is a run like any other.
         if sharing {
-            if plan.can_share(&tenure.capabilities())?
+            if plan.can_share(name, &tenure.capabilities())?
                 && let Some(share) = plan.store.ask(Share::take(tenure, outer, plan.ttl)).await?
             {
                 return Ok(Hold::Shared(share));
             }
         } else if let Some(token) = outer.token {
-            let lock = plan.lock(&tenure.session_as(outer.owner.clone())).reenter(token);
-            match plan.wait.acquire(started, tenure, &plan.name, &lock).await {
+            let lock = plan.lock(&tenure.session_as(outer.owner.clone()), name).reenter(token);
+            match plan.wait.acquire(started, tenure, name, &lock).await {
                 Err(failure) if failure.kind() == Some(ErrorKind::NotHeld) => {}
                 outcome => return Ok(Hold::Own(outcome?)),
             }
         }
     }
     let session = tenure.session();
-    let mut lock = plan.lock(&session).within(plan.held.owners());
+    let mut lock = plan.lock(&session, name).within(plan.held.owners());
     if sharing {
         // No sessions there: the claim's id follows from owner and name, so that a nested run can renew it.
         lock = lock.repeatable();
     }
-    let acquiring = plan.wait.acquire(started, tenure, &plan.name, &lock);
-    let (name, owner, json) = (&plan.name, session.owner(), plan.json);
+    let acquiring = plan.wait.acquire(started, tenure, name, &lock);
+    let (owner, json) = (session.owner(), plan.json);
     match waiting::shown(Waiting { tenure, name, owner, since: started, json }, acquiring).await {
         Ok(guard) => Ok(Hold::Own(guard)),
         Err(failure) => {
             if sharing {
-                give_back(tenure, &plan.name, session.owner(), &failure).await;
+                give_back(tenure, name, session.owner(), &failure).await;
             }
             Err(failure)
         }

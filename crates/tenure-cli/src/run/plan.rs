@@ -1,6 +1,6 @@
 //! What a run's arguments come to, checked before anything is touched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tenure::backend::Capabilities;
 use tenure::{Lock, Name, Replicas, Session, TTL_DEFAULT};
 
 use super::hold::Hold;
+use super::holds::Holds;
 use crate::args::{Run, Sharing};
 use crate::failure::Failure;
 use crate::held::Held;
@@ -21,7 +22,8 @@ const GRACE_DEFAULT_MAX: Duration = Duration::from_secs(5);
 /// A run, ready to go.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(super) name: Name,
+    /// In byte order, each once: two runs that want the same names in another order cannot block each other.
+    pub(super) names: Vec<Name>,
     pub(super) store: Store,
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
@@ -42,12 +44,13 @@ impl Plan {
             Some(line) => vec![shell(), "-c".into(), line],
             None => args.command,
         };
+        let names = args.names.iter().map(Name::new).collect::<Result<BTreeSet<_>, _>>()?;
         store.warn_if_alone(json);
         let asked = (args.ttl, args.grace);
         let ttl = args.ttl.unwrap_or(TTL_DEFAULT);
         let label = args.label.unwrap_or_else(|| command.first().map(|c| label::of_run(c)).unwrap_or_default());
         Ok(Self {
-            name: Name::new(&args.name)?,
+            names: names.into_iter().collect(),
             store,
             ttl,
             grace: grace(args.grace, ttl, Duration::ZERO)?,
@@ -71,9 +74,14 @@ impl Plan {
         Ok(())
     }
 
+    /// What it locks, as people are told it.
+    pub(super) fn title(&self) -> String {
+        self.names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+    }
+
     /// The lock to take, as a claim of this session.
-    pub(super) fn lock(&self, session: &Session) -> Lock {
-        let lock = self.sharing.lock(session, &self.name).ttl(self.ttl);
+    pub(super) fn lock(&self, session: &Session, name: &Name) -> Lock {
+        let lock = self.sharing.lock(session, name).ttl(self.ttl);
         match self.replicas {
             Some(replicas) => lock.min_replicas(replicas),
             None => lock,
@@ -82,12 +90,11 @@ impl Plan {
 
     /// Whether it may share the claim of the run around it. One that asks for replicas may not: nobody would ask for
     /// them when that claim is renewed. What the store lacks is refused as it is outside a run.
-    pub(super) fn can_share(&self, store: &Capabilities) -> Result<bool, Failure> {
+    pub(super) fn can_share(&self, name: &Name, store: &Capabilities) -> Result<bool, Failure> {
         match (self.sharing.is_exclusive(), self.replicas) {
             (true, Some(_)) if store.replicas => Err(Failure::usage(format!(
-                "{}: --min-replicas within a run that holds it already: this store shares that run's lock, so ask for \
-                 replicas there",
-                self.name
+                "{name}: --min-replicas within a run that holds it already: this store shares that run's lock, so ask \
+                 for replicas there"
             ))),
             (true, None) => Ok(true),
             _ => Ok(false),
@@ -95,14 +102,16 @@ impl Plan {
     }
 
     /// What the command finds in its environment; `None` unsets.
-    pub(super) fn environment(&self, hold: &Hold) -> Result<BTreeMap<String, Option<String>>, Failure> {
-        let held = self.held.clone().and(self.store.shown(), hold);
+    pub(super) fn environment(&self, holds: &Holds) -> Result<BTreeMap<String, Option<String>>, Failure> {
+        let held = holds.iter().fold(self.held.clone(), |held, hold| held.and(self.store.shown(), hold));
         let held = serde_json::to_string(&held)
             .map_err(|error| Failure::usage(format!("${} cannot be written: {error}", env::HELD)))?;
+        // Each of several has its own: `$TENURE_HELD` tells them.
+        let hold = holds.single();
         Ok([
-            (env::NAME, Some(self.name.to_string())),
-            (env::TOKEN, hold.token().map(|token| token.to_string())),
-            (env::OWNER, Some(hold.owner().to_string())),
+            (env::NAME, hold.map(|hold| hold.name().to_string())),
+            (env::TOKEN, hold.and_then(Hold::token).map(|token| token.to_string())),
+            (env::OWNER, hold.map(|hold| hold.owner().to_string())),
             (env::URL, Some(self.store.url().to_owned())),
             (env::HELD, Some(held)),
             (env::ON, None),

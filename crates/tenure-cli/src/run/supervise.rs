@@ -9,7 +9,8 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::control::{Order, Report};
-use super::hold::{Given, Hold};
+use super::hold::Given;
+use super::holds::Holds;
 use super::link::Link;
 use super::orphan;
 use super::plan::Plan;
@@ -31,7 +32,7 @@ const STOP_TAKES_AT_MOST: Duration = Duration::from_millis(300);
 pub(crate) struct Supervision<'a> {
     plan: &'a Plan,
     tenure: &'a Tenure,
-    hold: Hold,
+    holds: Holds,
     link: &'a mut Link,
     signals: Signals,
     continued: unix::Signal,
@@ -54,18 +55,18 @@ impl<'a> Supervision<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
         tenure: &'a Tenure,
-        hold: Hold,
+        holds: Holds,
         link: &'a mut Link,
         signals: Signals,
     ) -> Result<Self, Failure> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
             .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
-        let deadline_us = hold.deadline().as_micros();
+        let deadline_us = holds.deadline().as_micros();
         let terminal = Terminal::on_stdin();
         Ok(Self {
             plan,
             tenure,
-            hold,
+            holds,
             link,
             signals,
             continued,
@@ -81,7 +82,7 @@ impl<'a> Supervision<'a> {
 
     /// Starts the command, sees it to its end, and releases the lock.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
-        let env = match self.plan.environment(&self.hold) {
+        let env = match self.plan.environment(&self.holds) {
             Ok(env) => env,
             Err(failure) => return self.finish(Err(failure)).await,
         };
@@ -107,7 +108,7 @@ impl<'a> Supervision<'a> {
                         return outcome;
                     }
                 }
-                loss = self.hold.lost(), if self.lost.is_none() => self.lose(loss),
+                loss = self.holds.lost(), if self.lost.is_none() => self.lose(loss),
                 () = at(enforce_at), if enforce_at.is_some() => return self.enforce().await,
                 _ = look.tick() => self.pass_deadline_on(),
                 signal = self.signals.next(), if self.pid.is_some() => self.pass_signal_on(signal),
@@ -129,7 +130,7 @@ impl<'a> Supervision<'a> {
             Some(Report::Failed { message, code }) => return Some(Err(self.not_started(&message, code))),
             Some(Report::Overdue) => {
                 if self.lost.is_none() {
-                    let failure = self.hold.last_failure();
+                    let failure = self.holds.last_failure();
                     self.lost = Some(format!("it was not renewed in time{failure}; the command was stopped"));
                     // The guardian ends the group at the deadline it knew, unless it is stopped before.
                     self.enforce_within(Duration::MAX);
@@ -139,8 +140,8 @@ impl<'a> Supervision<'a> {
             Some(Report::Exited(status)) => return Some(Ok(Exit::Command(status))),
             Some(Report::Signaled(signal)) => return Some(Ok(Exit::Signal(signal))),
             None => {
-                say(format_args!("{}: its guardian process is gone; ending the command", self.plan.name));
-                let grace = self.plan.grace.min(self.hold.remaining());
+                say(format_args!("{}: its guardian process is gone; ending the command", self.plan.title()));
+                let grace = self.plan.grace.min(self.holds.remaining());
                 let ended = orphan::end(self.group(), grace).await;
                 return Some(ended.ok_or_else(|| guardian_gone("before the command had started")));
             }
@@ -152,7 +153,7 @@ impl<'a> Supervision<'a> {
         let program = self.plan.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
         let (exit, problem) = match code {
             127 => (Exit::NotFound, "not found"),
-            76 => return Failure::new(Exit::Lost, format!("{}: {message}", self.plan.name)),
+            76 => return Failure::new(Exit::Lost, format!("{}: {message}", self.plan.title())),
             _ => (Exit::CannotExecute, "cannot be executed"),
         };
         Failure::new(exit, format!("{program}: {problem}: {message}"))
@@ -177,7 +178,7 @@ impl<'a> Supervision<'a> {
 
     fn pass_deadline_on(&mut self) {
         // A lease that is lost has no deadline; the guardian keeps to the last it had.
-        let deadline_us = self.hold.deadline().as_micros();
+        let deadline_us = self.holds.deadline().as_micros();
         if deadline_us > self.deadline_us {
             self.deadline_us = deadline_us;
             self.link.tell(&Order::Deadline(deadline_us));
@@ -210,8 +211,8 @@ impl<'a> Supervision<'a> {
         if was_lent && !wants_terminal {
             say(format_args!(
                 "{}: stopped; the lease is not renewed meanwhile and runs out in {}, which ends the command",
-                self.plan.name,
-                duration::show(self.hold.remaining()),
+                self.plan.title(),
+                duration::show(self.holds.remaining()),
             ));
             self.resume_at = Some(Instant::now() + STOP_TAKES_AT_MOST);
         }
@@ -237,12 +238,12 @@ impl<'a> Supervision<'a> {
         if self.lost.is_some() || matches!(outcome, Ok(Exit::Signal(_))) {
             self.terminal.restore_modes();
         }
-        let name = self.plan.name.clone();
+        let name = self.plan.title();
         // Whoever waits for the command waits for us: a lost lease leaves little to give back.
         let limit = if self.lost.is_some() { AT_ONCE } else { FAREWELL };
         let mut given = Given::Unknown("the store did not answer".to_owned());
         let farewell = async {
-            given = self.hold.release().await;
+            given = self.holds.release().await;
             self.tenure.close().await
         };
         let _ = self.signals.allow(limit, farewell).await;

@@ -325,3 +325,42 @@ fn what_is_done_is_told_where_asked_for_and_nothing_where_not() {
     let alone = done(&mut bare(&["run", "x", "-q", "--on", "memory:", "--", "true"])).exits(0);
     assert_eq!(alone.stderr, "", "not even a warning");
 }
+
+#[test]
+fn several_names_are_held_together_or_not_at_all() {
+    let store = Store::new();
+    let told = store.sh("b a b", "echo ${TENURE_NAME-none} ${TENURE_TOKEN-none}; echo $TENURE_HELD").exits(0).text();
+    let (unset, held) = told.split_once('\n').unwrap();
+    assert_eq!(unset, "none none", "each has its own");
+    let held: Value = serde_json::from_str(held).unwrap();
+    let names: Vec<&str> = held.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(held[0]["token"].is_u64() && held[1]["token"].is_u64(), "{held}");
+    let holder = store.start("b", "sleep 60");
+    store.tenure("run a b --no-wait -- true").exits(75).says("b: busy");
+    eventually("nothing of it is left", || store.show("a")["holders"].as_array().unwrap().is_empty());
+    drop(holder);
+    store.tenure("break b --yes");
+    store.sh("a b", "\"$TENURE\" run b c -- sh -c 'exit 7'").exits(7);
+    store.sh("a b", "\"$TENURE\" --on memory: run x -n -- true; exit 4").exits(4);
+}
+
+#[test]
+fn a_run_under_several_names_ends_when_one_is_broken() {
+    let store = Store::new();
+    let run = store.start("a b", "sleep 60");
+    store.tenure("break b --yes --reason enough").exits(0);
+    run.wait().exits(76).says("b: broken by ").says("enough");
+    assert!(store.show("a")["holders"].as_array().unwrap().is_empty(), "the other was given back");
+}
+
+#[test]
+fn runs_that_want_the_same_names_in_another_order_do_not_block_each_other() {
+    let store = Store::new();
+    let runs: Vec<Running> = (0..8)
+        .map(|index| Running::of(&mut store.sh_command(if index % 2 == 0 { "a b" } else { "b a" }, "sleep 0.01")))
+        .collect();
+    for run in runs {
+        run.wait().exits(0);
+    }
+}
