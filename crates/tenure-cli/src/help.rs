@@ -84,7 +84,7 @@ Examples:
   tenure run nightly -n -E 0 -c './report > out'   a line for a shell
   tenure run cache --shared -- ./read-only-job     together with others
   tenure run upload --permits 3 -- ./upload        three at a time
-  tenure run acct/3 acct/7 -- ./transfer           both or none, no deadlock
+  tenure run acct/3 acct/7 -- ./transfer           both or none
   tenure run db --ttl 30s --grace 5s -- ./migrate
   tenure run pay --min-replicas 1 -- ./pay         once a replica has it
   tenure run -- -x -- ./job                        a name with a dash
@@ -142,7 +142,8 @@ Examples:
   tenure show nightly
   tenure show nightly --json | jq '.holders[0].label'
 
-A free name is shown as free, with exit code 0.";
+A free name is shown as free, with exit code 0. Tasks of one program that want the same lock wait behind one claim of it, \
+and hand the lock on among themselves: such a waiter is shown once.";
 
 pub(crate) const LS: &str = "\
 Examples:

@@ -66,7 +66,9 @@ fn describe(view: &NameView, in_order: bool) -> String {
     }
     if !view.waiters.is_empty() {
         let place = |place: String| in_order.then_some(place).into_iter();
-        let mut waiters = table(place("PLACE".to_owned()).chain(["WAITER", "WAITED", "OWNER"].map(ToOwned::to_owned)));
+        let mut waiters = table(
+            place("PLACE".to_owned()).chain(["WAITER, AND TASKS BEHIND IT", "WAITED", "OWNER"].map(ToOwned::to_owned)),
+        );
         for (index, waiter) in view.waiters.iter().enumerate() {
             let rest = [shown(waiter.label.as_ref()), time(waiter.waited), shown(waiter.owner.as_ref())];
             waiters.add_row(place((index + 1).to_string()).chain(rest));

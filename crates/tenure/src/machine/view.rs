@@ -20,7 +20,8 @@ pub struct NameView {
     pub capacity: Option<u32>,
     /// Who holds it: one entry for each owner.
     pub holders: Vec<HolderView>,
-    /// Who waits for it, in order.
+    /// Who waits for it, in order. Tasks of one client that want the same lock wait behind one claim of it, and are not
+    /// counted here.
     pub waiters: Vec<WaiterView>,
 }
 
