@@ -24,7 +24,8 @@ pub(crate) fn of_person() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"]
         .into_iter()
         .find_map(|variable| std::env::var(variable).ok().filter(|user| !user.is_empty()));
-    user.map_or_else(of_caller, |user| format!("{user}@{}", host()))
+    let by_id = || nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name);
+    user.or_else(by_id).map_or_else(of_caller, |user| format!("{user}@{}", host()))
 }
 
 /// A holder, as far as it left word: other libraries leave less than we do.

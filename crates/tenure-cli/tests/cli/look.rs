@@ -111,7 +111,7 @@ fn break_of_a_free_name_is_1() {
 }
 
 #[test]
-fn a_nameless_breaker_is_known_by_host_and_pid() {
+fn a_breaker_is_known_by_its_user_also_without_a_login() {
     let store = Store::new();
     store.tenure("acquire x --owner a").exits(0);
     let mut breaking = store.command(["break", "x", "--yes", "--reason", "because"]);
@@ -119,7 +119,9 @@ fn a_nameless_breaker_is_known_by_host_and_pid() {
         breaking.env_remove(variable);
     }
     done(&mut breaking).exits(0);
-    store.tenure("renew x --owner a").exits(76).says(&format!(":{}: because", std::process::id()));
+    let id = done(std::process::Command::new("id").arg("-un"));
+    let user = id.exits(0).text();
+    store.tenure("renew x --owner a").exits(76).says(&format!("broken by {user}@"));
 }
 
 #[test]

@@ -331,7 +331,8 @@ fn bad_urls_are_64_and_show_no_password() {
 
 #[test]
 fn the_help_and_the_manual_name_it() {
-    for args in [&["--help"][..], &["run", "--help"], &["doctor", "--help"], &["man"], &["completions", "fish"]] {
+    let offered = ["__complete", "--", "tenure", "run", "--on", "redl"];
+    for args in [&["--help"][..], &["doctor", "--help"], &["man"], &offered] {
         let text = done(&mut bare(args)).exits(0).text();
         assert!(text.contains("redlock://"), "{args:?}: {text}");
     }

@@ -274,5 +274,5 @@ fn the_manual_fits_a_terminal_of_80_columns_and_says_where_dashes_stand() {
         let wide: Vec<&str> = shown.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(shown.contains("SYNOPSIS") && wide.is_empty(), "{page}: {wide:?}");
     }
-    assert!(store.read("man/tenure-run.1").contains(r"tenure run [OPTIONS] <NAME> [\-\- <COMMAND>...]"));
+    assert!(store.read("man/tenure-run.1").contains(r"tenure run [OPTIONS] <NAME>... [\-\- <COMMAND>...]"));
 }
