@@ -139,7 +139,7 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
 
 fn not_built(shown: &str, feature: &str) -> Error {
     let message = format!(
-        "the store of {shown:?} is not built into this tenure: build it with the cargo feature `{feature}`, which is on by default"
+        "the store of {shown:?} is not built into this tenure: build it with the cargo feature `{feature}`"
     );
     Error::new(ErrorKind::NotBuilt, message).at(Step::Connect)
 }

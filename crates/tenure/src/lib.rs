@@ -31,6 +31,11 @@
 //! it, on a clock that runs on while the machine sleeps. Beyond that, check the token at the resource.
 //! [`Tenure::guarantees`] says what each store adds.
 //!
+//! # Features
+//!
+//! `redis`, `redlock` and `sqlite` are on by default; `etcd`, `postgres` and `zookeeper` are the other stores, `full` all of
+//! them. `memory:` is always there. `testing` has a clock that tests drive.
+//!
 //! # Writing a store
 //!
 //! [`backend::Backend`] is the contract; the `# Behaviour` lists of its methods are the conformance suite.
