@@ -46,6 +46,9 @@ fn describe(url: &str, checkup: &Checkup) -> String {
         };
         let [what, why, fix] = [&finding.what, &finding.why, &finding.fix].map(|part| plain(part));
         text.push_str(&format!("\n{severity}  {what}\n  why  {why}\n  fix  {fix}\n"));
+        for command in &finding.fix_commands {
+            text.push_str(&format!("       {}\n", plain(command)));
+        }
     }
     let problems = checkup.findings.iter().filter(|finding| finding.severity == Severity::Problem).count();
     let count = |number: usize, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });

@@ -165,8 +165,8 @@ Exit codes:
 
 pub(crate) const DOCTOR: &str = "\
 Looks at the store itself: what it forgets in a restart or a failover, what it may drop, how far away it is, whether \
-its clocks agree. Tells what it saw, then what to change: what was found, why it matters for locks, and the command that \
-changes it. No lock is touched (a store that was never used is made ready: a file, tables, znodes). What the store does not let you see is said, with the command that shows it.
+its clocks agree. Tells what it saw, then what to change: what was found, why it matters for locks, what to do, and the \
+commands that do it, to be pasted (a password goes into REDISCLI_AUTH or PGPASSWORD before). No lock is touched (a store that was never used is made ready: a file, tables, znodes). What the store does not let you see is said, with the command that shows it.
 
   PROBLEM  locks can be lost or refused as it is
   ADVICE   it works; it could be safer or quicker
@@ -174,12 +174,11 @@ changes it. No lock is touched (a store that was never used is made ready: a fil
 Examples:
   tenure doctor                                        the embedded store
   tenure doctor --on redis://db.example
-  tenure doctor --on redis+cluster://a,b,c --json | jq -r '.findings[].fix'
+  tenure doctor --on redis://db --json | jq -r '.findings[].fix_commands[]'
   tenure doctor --on redlock://a,b,c,d,e    each node, also without quorum
   tenure doctor --on etcd://a,b,c           each member, without quorum too
 
---json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\"}]}, severity problem or advice.
-What CONFIG SET changes lasts until Redis restarts; redis-cli CONFIG REWRITE keeps it.
+--json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\",\"fix_commands\":[…]}]}, severity problem or advice.
 
 Exit codes:
   0 nothing to change    1 findings    64 bad URL    69 store not reached";

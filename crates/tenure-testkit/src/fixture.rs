@@ -12,8 +12,8 @@ use tenure::{ClaimId, Name, Owner, Result};
 use tokio::sync::Semaphore;
 
 use crate::client::{Client, TRIES_MAX};
-use tenure::testing::ManualClock;
 use crate::unreliable::{Faults, Unreliable};
+use tenure::testing::ManualClock;
 
 /// A claim that a case lets die: three quarters of it are long enough for a few calls on a busy machine, and the whole
 /// short enough to wait for.

@@ -32,6 +32,6 @@ pub use cases::{CASES, Case};
 pub use client::Client;
 pub use fixture::{Fixture, Store, plain_request};
 pub use run::{SEEDS_PER_CASE, run, run_unreliable, run_waiters};
-pub use unreliable::{Faults, Unreliable};
 pub use tenure::testing::ManualClock;
+pub use unreliable::{Faults, Unreliable};
 pub use waiters::Waiters;

@@ -138,9 +138,8 @@ pub async fn examine(url: impl AsRef<str>) -> Result<Checkup> {
 }
 
 fn not_built(shown: &str, feature: &str) -> Error {
-    let message = format!(
-        "the store of {shown:?} is not built into this tenure: build it with the cargo feature `{feature}`"
-    );
+    let message =
+        format!("the store of {shown:?} is not built into this tenure: build it with the cargo feature `{feature}`");
     Error::new(ErrorKind::NotBuilt, message).at(Step::Connect)
 }
 
@@ -161,12 +160,8 @@ fn meant(url: &str) -> String {
 }
 
 /// The ports that servers usually listen on.
-const PORTS: &[(&str, &str)] = &[
-    ("26379", "redis+sentinel"),
-    ("2379", "etcd"),
-    ("2181", "zookeeper"),
-    ("5432", "postgres"),
-];
+const PORTS: &[(&str, &str)] =
+    &[("26379", "redis+sentinel"), ("2379", "etcd"), ("2181", "zookeeper"), ("5432", "postgres")];
 
 /// More than any list of hosts needs.
 const URL_BYTES_MAX: usize = 8 * 1024;

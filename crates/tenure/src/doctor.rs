@@ -26,8 +26,46 @@ pub struct Finding {
     pub what: String,
     /// Why it matters for locks.
     pub why: String,
-    /// What to do about it: a command where one does it.
+    /// What to do about it, in words.
     pub fix: String,
+    /// The commands that do it, or show more, one after another; empty where none does.
+    pub fix_commands: Vec<String>,
+}
+
+/// What to do about a finding: words, and commands that can be pasted into a shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fix {
+    words: String,
+    commands: Vec<String>,
+}
+
+impl Fix {
+    /// Adds a command.
+    #[must_use]
+    pub fn run(mut self, command: impl Into<String>) -> Self {
+        self.commands.push(command.into());
+        self
+    }
+
+    /// Adds all commands of another.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.commands.extend(other.commands);
+        self
+    }
+
+    /// Says something else.
+    #[must_use]
+    pub fn saying(mut self, words: impl Into<String>) -> Self {
+        self.words = words.into();
+        self
+    }
+}
+
+impl<T: Into<String>> From<T> for Fix {
+    fn from(words: T) -> Self {
+        Self { words: words.into(), commands: Vec::new() }
+    }
 }
 
 /// The state of a store, as one who keeps locks in it sees it.
@@ -56,12 +94,12 @@ impl Checkup {
     }
 
     /// Adds what makes locks unsafe.
-    pub fn problem(&mut self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) {
+    pub fn problem(&mut self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<Fix>) {
         self.find(Severity::Problem, what.into(), why.into(), fix.into());
     }
 
     /// Adds what could be better.
-    pub fn advice(&mut self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) {
+    pub fn advice(&mut self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<Fix>) {
         self.find(Severity::Advice, what.into(), why.into(), fix.into());
     }
 
@@ -71,8 +109,8 @@ impl Checkup {
         self.findings.extend(other.findings);
     }
 
-    fn find(&mut self, severity: Severity, what: String, why: String, fix: String) {
-        self.findings.push(Finding { severity, what, why, fix });
+    fn find(&mut self, severity: Severity, what: String, why: String, fix: Fix) {
+        self.findings.push(Finding { severity, what, why, fix: fix.words, fix_commands: fix.commands });
     }
 }
 
@@ -92,11 +130,11 @@ mod tests {
     fn facts_are_an_object_and_findings_an_array() {
         let mut checkup = Checkup::default();
         checkup.fact("version", "7.0");
-        checkup.problem("it evicts", "locks vanish", "stop it");
+        checkup.problem("it evicts", "locks vanish", Fix::from("stop it").run("stop").run("rest"));
         let json = serde_json::to_string(&checkup).unwrap();
         assert_eq!(
             json,
-            r#"{"facts":{"version":"7.0"},"findings":[{"severity":"problem","what":"it evicts","why":"locks vanish","fix":"stop it"}]}"#
+            r#"{"facts":{"version":"7.0"},"findings":[{"severity":"problem","what":"it evicts","why":"locks vanish","fix":"stop it","fix_commands":["stop","rest"]}]}"#
         );
     }
 }

@@ -69,7 +69,7 @@ struct Documents;
 
 pub use backend::{Guarantees, Replicas};
 pub use connect::{default_path, examine};
-pub use doctor::{Checkup, Finding, Severity};
+pub use doctor::{Checkup, Finding, Fix, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
 pub use machine::{NameView, Shape};

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use tenure::Checkup;
+use tenure::{Checkup, Fix};
 
 /// A log that was not folded back into the file for long.
 const LOG_MAX: u64 = 64 << 20;
@@ -37,7 +37,7 @@ pub(super) fn examine(url: &str, checkup: &mut Checkup) {
         checkup.advice(
             format!("the write-ahead log has {} MiB", log >> 20),
             "every operation reads through it, and somebody keeps it from being folded back",
-            format!("end whoever has the file open for long: fuser -v {}", path.display()),
+            Fix::from("end whoever has the file open for long").run(format!("fuser -v {}", quoted(path.as_path()))),
         );
     }
     let mode = found.permissions().mode() & 0o777;
@@ -46,7 +46,7 @@ pub(super) fn examine(url: &str, checkup: &mut Checkup) {
         checkup.advice(
             "everybody on this machine may write the file",
             "whoever writes it can end any lock",
-            format!("chmod o-w {}", path.display()),
+            Fix::from("take that right away").run(format!("chmod o-w {}", quoted(&path))),
         );
     }
     journal(&path, checkup);
@@ -62,7 +62,7 @@ fn journal(path: &Path, checkup: &mut Checkup) {
         (Ok(()), _) => checkup.problem(
             "the file is not in write-ahead mode",
             "readers and writers stop each other, and locks become slow",
-            format!("sqlite3 {} 'PRAGMA journal_mode = WAL'", path.display()),
+            Fix::from("put it into that mode").run(format!("sqlite3 {} 'PRAGMA journal_mode = WAL'", quoted(path))),
         ),
         (Err(_), _) => {}
     }
@@ -81,7 +81,12 @@ fn disk(path: &Path, checkup: &mut Checkup) {
         checkup.problem(
             format!("the disk of the file has {} KiB left", room >> 10),
             "when it is full, no lock can be taken or kept",
-            format!("make room: df -h {}", path.display()),
+            Fix::from("make room").run(format!("df -h {}", quoted(path))),
         );
     }
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    crate::args::quoted(&path.to_string_lossy())
 }

@@ -29,8 +29,10 @@ pub(crate) fn all_findings(store: &Store) -> Vec<(String, String)> {
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(done.code, i32::from(!findings.is_empty()), "{done:?}");
     for finding in findings {
-        assert_eq!(keys(finding), ["fix", "severity", "what", "why"]);
-        assert!(finding.as_object().unwrap().values().all(|text| !text.as_str().unwrap().is_empty()), "{finding}");
+        assert_eq!(keys(finding), ["fix", "fix_commands", "severity", "what", "why"]);
+        for field in ["fix", "severity", "what", "why"] {
+            assert!(!finding[field].as_str().unwrap().is_empty(), "{finding}");
+        }
     }
     let text = |finding: &Value, field: &str| finding[field].as_str().unwrap().to_owned();
     findings.iter().map(|finding| (text(finding, "severity"), text(finding, "what"))).collect()
@@ -90,6 +92,42 @@ fn each_setting_is_found_and_its_fix_named() {
         assert!(text.contains(&severity.to_uppercase()) && text.contains(&format!("CONFIG SET {name}")), "{text}");
         set(&redis, name, good);
     }
+    assert_eq!(findings(&store), []);
+}
+
+/// Pastes all commands that doctor offers into a shell.
+pub(crate) fn paste_fixes(store: &Store) {
+    let report = store.tenure("doctor --json").exits(1).json();
+    let findings = report["findings"].as_array().unwrap();
+    let lines = findings.iter().flat_map(|finding| finding["fix_commands"].as_array().unwrap());
+    let script: Vec<&str> = lines.map(|line| line.as_str().unwrap()).collect();
+    done(std::process::Command::new("sh").args(["-c", &script.join("\n")])).exits(0);
+}
+
+#[test]
+fn commands_that_mend_it_can_be_pasted_and_outlast_a_restart() {
+    let redis = sound();
+    let store = Store::on(redis.url());
+    for (name, bad) in [
+        ("appendfsync", "no"),
+        ("appendonly", "no"),
+        ("maxmemory-policy", "volatile-lru"),
+        ("timeout", "300"),
+        ("lua-time-limit", "1"),
+        ("min-replicas-to-write", "1"),
+    ] {
+        set(&redis, name, bad);
+    }
+    assert_eq!(findings(&store).len(), 6 - 1, "without a file it does not matter how often it is synced");
+    paste_fixes(&store);
+    assert_eq!(findings(&store), []);
+    for (name, bad) in [("maxmemory", "1"), ("maxclients", "3")] {
+        set(&redis, name, bad);
+        assert_eq!(findings(&store).len(), 1, "{name}");
+        paste_fixes(&store);
+        assert_eq!(findings(&store), [], "{name}");
+    }
+    redis.restart();
     assert_eq!(findings(&store), []);
 }
 
@@ -158,7 +196,7 @@ fn what_may_not_be_looked_at_is_said_with_the_command_that_shows_it() {
     });
     let hidden = hidden.unwrap_or_else(|| panic!("{report}"));
     assert!(hidden["what"].as_str().unwrap().contains("appendfsync"), "{hidden}");
-    assert!(hidden["fix"].as_str().unwrap().contains("--tls CONFIG GET"), "{hidden}");
+    assert!(hidden["fix_commands"][0].as_str().unwrap().contains("--tls CONFIG GET"), "{hidden}");
     assert!(has(&store, "problem", "no append-only file"), "INFO tells that: {report}");
     let text = format!("{}{}", done.text(), done.stderr);
     assert!(!text.contains("s3cret"), "{text}");

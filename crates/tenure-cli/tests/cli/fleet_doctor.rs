@@ -367,3 +367,15 @@ fn what_may_not_be_looked_at_is_said_with_the_command_that_shows_it() {
 fn the_url_of_the_environment_is_named_when_it_is_wrong() {
     done(bare(&["doctor"]).env("TENURE_URL", "redlock://a,b")).exits(64).says("$TENURE_URL");
 }
+
+#[test]
+fn nodes_that_want_a_password_are_found_and_do_not_take_part() {
+    let users = "user default off\nuser me on >hidden ~* &* +@all";
+    let fleet = Fleet::builder(3).each(|node| node.users(users).login("me", "hidden")).start();
+    let addresses: Vec<String> = fleet.nodes().iter().map(|node| node.address()).collect();
+    let store = Store::on(format!("redlock://{}", addresses.join(",")));
+    for address in &addresses {
+        assert!(has(&store, "problem", &format!("{address}: it wants a password, and the URL has none")));
+    }
+    assert!(has(&store, "problem", "no quorum: 0 of 3 nodes take part"));
+}

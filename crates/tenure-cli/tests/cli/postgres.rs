@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tenure_testkit::servers::{PgBouncer, Postgres, shared};
 
-use crate::doctor::{findings, has};
+use crate::doctor::{findings, has, paste_fixes};
 use crate::support::{Running, Store, eventually, is_alive, keys};
 
 /// A script that ignores every wish that it end.
@@ -155,6 +155,24 @@ fn doctor_finds_each_setting_and_names_its_fix() {
         server.psql("SELECT pg_reload_conf()");
         eventually("it is as it was", || findings(&store).is_empty());
     }
+}
+
+#[test]
+fn commands_of_doctor_can_be_pasted() {
+    let server = sound();
+    let store = Store::on(server.url());
+    for (name, bad) in [
+        ("synchronous_commit", "off"),
+        ("default_transaction_isolation", "serializable"),
+        ("statement_timeout", "1s"),
+        ("autovacuum", "off"),
+        ("full_page_writes", "off"),
+    ] {
+        server.set(name, bad);
+    }
+    eventually("all are found", || findings(&store).len() == 5);
+    paste_fixes(&store);
+    eventually("all are mended", || findings(&store).is_empty());
 }
 
 #[test]

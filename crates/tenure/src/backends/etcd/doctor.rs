@@ -8,7 +8,7 @@ use super::link::Link;
 use super::versions::{loses_leases, numbers};
 use super::wire::{MembersResponse, StatusResponse};
 use crate::clock::Clock;
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 use crate::error::{ErrorKind, Result};
 
 /// How many round trips are measured; the middle one is told.
@@ -48,7 +48,7 @@ pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
         }
     };
     quorum(&link, &members, &mut checkup).await;
-    alarms(&link, &mut checkup).await;
+    alarms(desk, &link, &mut checkup).await;
     times(desk, clock, &mut checkup).await?;
     floor(desk, &mut checkup).await;
     Ok(checkup)
@@ -172,18 +172,30 @@ fn space(address: &str, status: &StatusResponse, checkup: &mut Checkup) {
         checkup.problem(
             format!("{address} tells of an error: {error}"),
             "locks may be refused or lost",
-            "etcdctl endpoint status; etcdctl alarm list",
+            Fix::from("see what it says").run(etcdctl(address, "endpoint status")).run(etcdctl(address, "alarm list")),
         );
     }
 }
 
-async fn alarms(link: &Link, checkup: &mut Checkup) {
+/// A call of etcd's own command that reaches this member, but for its password and certificates.
+fn etcdctl(address: &str, words: &str) -> String {
+    format!("ETCDCTL_API=3 etcdctl --endpoints={address} {words}")
+}
+
+async fn alarms(desk: &Desk, link: &Link, checkup: &mut Checkup) {
     let Ok(told) = link.alarms().await else { return };
+    let all: Vec<&str> = desk.road.settings.members.iter().map(|member| member.address.as_str()).collect();
+    let [defrag, disarm, list] = ["defrag", "alarm disarm", "alarm list"].map(|words| etcdctl(&all.join(","), words));
     for alarm in told.alarms {
         let (what, fix) = match alarm.kind {
-            1 => ("has no space left", "etcdctl compact, etcdctl defrag, then etcdctl alarm disarm"),
-            2 => ("has corrupt data", "replace the member, then etcdctl alarm disarm"),
-            _ => ("raised an alarm", "etcdctl alarm list"),
+            1 => (
+                "has no space left",
+                Fix::from("compact it (etcdctl compact REVISION), give the room back, and let it write again")
+                    .run(defrag.clone())
+                    .run(disarm.clone()),
+            ),
+            2 => ("has corrupt data", Fix::from("replace the member, and then let it write again (alarm disarm)")),
+            _ => ("raised an alarm", Fix::from("see which").run(list.clone())),
         };
         checkup.problem(
             format!("the member {:x} {what}", alarm.member),

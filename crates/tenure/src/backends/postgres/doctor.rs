@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use tokio_postgres::types::Type;
 
 use super::desk::Desk;
@@ -11,7 +13,7 @@ use super::look::Look;
 use super::rows::cell;
 use super::statements::NOW;
 use crate::clock::Clock;
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 use crate::error::Result;
 
 /// The settings that matter to locks.
@@ -31,16 +33,49 @@ const VERSION_MIN: u32 = 12;
 /// A shorter limit in milliseconds would end transactions that only wait for others.
 const STATEMENT_MIN_MS: i64 = 5_000;
 
-struct Settings(HashMap<String, String>);
+/// What the server is set to, and how to reach it with `psql`.
+struct Settings {
+    told: HashMap<String, String>,
+    psql: String,
+}
 
 impl Settings {
+    /// Changes what the whole server is set to.
+    fn system(&self, words: &str, name: &str, value: &str) -> Fix {
+        let set = self.psql(&format!("ALTER SYSTEM SET {name} = {value}"));
+        Fix::from(words).run(set).run(self.psql("SELECT pg_reload_conf()"))
+    }
+
+    /// A command that has the server do this, but for the password.
+    fn psql(&self, sql: &str) -> String {
+        format!("{} -c \"{}\"", self.psql, sql.replace(['\\', '"', '$', '`'], ""))
+    }
+
     fn text(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
+        self.told.get(name).map_or("", String::as_str)
     }
 
     fn number(&self, name: &str) -> i64 {
         self.text(name).parse().unwrap_or(0)
     }
+}
+
+/// `psql` for the first server, without a password.
+fn psql(config: Option<&Config>) -> String {
+    let Some(config) = config else { return "psql".to_owned() };
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(host)) => host.clone(),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let mut words = vec!["psql".to_owned(), "-h".to_owned(), host, "-p".to_owned(), port.to_string()];
+    words.extend(config.get_user().into_iter().flat_map(|user| ["-U".to_owned(), user.to_owned()]));
+    words.extend(config.get_dbname().into_iter().flat_map(|name| ["-d".to_owned(), name.to_owned()]));
+    let plain = |word: &String| word.chars().all(|c| c.is_ascii_alphanumeric() || "_./:@%+,-".contains(c));
+    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// # Cancel safety
@@ -53,14 +88,14 @@ pub(super) async fn examine(desk: &Arc<Desk>, hears: bool, clock: &dyn Clock) ->
     for row in look.query(SETTINGS, &[]).await? {
         settings.insert(cell(&row, 0)?, cell(&row, 1)?);
     }
-    let settings = Settings(settings);
+    let settings = Settings { told: settings, psql: psql(desk.settings.target.hosts.first()) };
     version(settings.text("server_version"), &mut checkup);
     times(&mut look, clock, &mut checkup).await?;
     durability(&settings, &mut checkup);
     standbys(&mut look, &settings, &mut checkup).await?;
     connections(&mut look, &settings, &mut checkup).await?;
     waiting(desk, hears, &mut checkup);
-    notifications(&mut look, &mut checkup).await?;
+    notifications(&mut look, &settings, &mut checkup).await?;
     upkeep(&settings, &mut checkup);
     rights(&mut look, &desk.settings.schema, &mut checkup).await?;
     Ok(checkup)
@@ -110,11 +145,7 @@ fn durability(settings: &Settings, checkup: &mut Checkup) {
         ("full_page_writes", "a crash of the machine may damage the tables"),
     ] {
         if settings.text(name) == "off" {
-            checkup.problem(
-                format!("{name} is off"),
-                why,
-                format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();"),
-            );
+            checkup.problem(format!("{name} is off"), why, settings.system(&format!("switch {name} on"), name, "on"));
         }
     }
     checkup.fact("synchronous_commit", settings.text("synchronous_commit"));
@@ -122,7 +153,8 @@ fn durability(settings: &Settings, checkup: &mut Checkup) {
         checkup.problem(
             "synchronous_commit is off",
             "a crash of the server forgets the grants of its last moments: two leases may be valid at once",
-            "ALTER ROLE CURRENT_USER SET synchronous_commit = on;",
+            Fix::from("switch it on for this user")
+                .run(settings.psql("ALTER ROLE CURRENT_USER SET synchronous_commit = on")),
         );
     }
 }
@@ -148,14 +180,22 @@ async fn standbys(look: &mut Look, settings: &Settings, checkup: &mut Checkup) -
         checkup.advice(
             "standbys follow, but no commit waits for them",
             "a failover forgets the grants of the last moments: two leases may be valid at once, and only the token protects",
-            "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; SELECT pg_reload_conf(); with synchronous_commit = on",
+            settings.system(
+                "let commits wait for one of them, with synchronous_commit on",
+                "synchronous_standby_names",
+                "'ANY 1 (*)'",
+            ),
         );
     }
     if !names.is_empty() && seen == all && synchronous == 0 && !matches!(mode, "local" | "off") {
         checkup.problem(
             format!("synchronous_standby_names is {names:?}, and none of these standbys is there"),
             "every commit waits for one: no lock can be taken, renewed or released meanwhile",
-            "bring a standby back, or ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf();",
+            settings.system(
+                "bring a standby back; or wait for none, which gives up what they protect",
+                "synchronous_standby_names",
+                "''",
+            ),
         );
     }
     Ok(())
@@ -197,14 +237,15 @@ fn waiting(desk: &Desk, hears: bool, checkup: &mut Checkup) {
     }
 }
 
-async fn notifications(look: &mut Look, checkup: &mut Checkup) -> Result<()> {
+async fn notifications(look: &mut Look, settings: &Settings, checkup: &mut Checkup) -> Result<()> {
     let rows = look.query("SELECT pg_notification_queue_usage()", &[]).await?;
     let used: f64 = rows.first().map_or(Ok(0.0), |row| cell(row, 0))?;
     if used >= 0.5 {
         checkup.problem(
             format!("the queue of notifications is {:.0} % full", used * 100.0),
             "once it is full nobody is told of a grant: waiters learn it when they renew, every 5 s at most",
-            "end the session that listens and has been in a transaction for long: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start;",
+            Fix::from("end the session that listens and has been in a transaction for long")
+                .run(settings.psql("SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start")),
         );
     }
     Ok(())
@@ -215,7 +256,7 @@ fn upkeep(settings: &Settings, checkup: &mut Checkup) {
         checkup.advice(
             "autovacuum is off",
             "every change of a lock leaves a dead row behind, and nobody sweeps them",
-            "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();",
+            settings.system("switch it on", "autovacuum", "on"),
         );
     }
     let isolation = settings.text("default_transaction_isolation");
@@ -223,7 +264,8 @@ fn upkeep(settings: &Settings, checkup: &mut Checkup) {
         checkup.advice(
             format!("default_transaction_isolation is {isolation}"),
             "two clients that want one name at the same time collide, and ask again",
-            "ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'read committed';",
+            Fix::from("set it for this user")
+                .run(settings.psql("ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'read committed'")),
         );
     }
     let limit = settings.number("statement_timeout");
@@ -231,7 +273,7 @@ fn upkeep(settings: &Settings, checkup: &mut Checkup) {
         checkup.advice(
             format!("statement_timeout is {limit} ms"),
             "an operation that waits for another client's is cancelled, and asked for again",
-            "ALTER ROLE CURRENT_USER SET statement_timeout = 0;",
+            Fix::from("set none for this user").run(settings.psql("ALTER ROLE CURRENT_USER SET statement_timeout = 0")),
         );
     }
 }
@@ -245,10 +287,11 @@ async fn rights(look: &mut Look, schema: &str, checkup: &mut Checkup) -> Result<
         missing.push(format!("GRANT {right} ON {table} TO {user};"));
     }
     if !missing.is_empty() {
+        // Quoted names would need to be quoted once more in a shell.
         checkup.problem(
             "the user lacks rights on the tables",
             "operations that need them are refused",
-            missing.join(" "),
+            format!("as their owner: {}", missing.join(" ")),
         );
     }
     Ok(())

@@ -20,7 +20,7 @@ use super::replicas::known_to_sentinels;
 use super::url::{Address, Settings, Topology};
 use super::wire;
 use crate::clock::Clock;
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 use crate::error::Result;
 
 /// Looks at everything the URL names. An error only if no master could be looked at.
@@ -47,7 +47,7 @@ pub(super) async fn examine(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> R
                 checkup.problem(
                     format!("the master at {address} cannot be looked at: {error}"),
                     "names that live there cannot be locked",
-                    format!("see its log, and try: redis-cli -h {} -p {} PING", address.host, address.port),
+                    Fix::from("see its log").run(redis_cli(&settings, &address, "PING")),
                 );
                 failure = Some(error);
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::url::{Layout, Settings, Topology};
 use super::redis_cli;
 use super::server::{SETTINGS, Seen};
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 
 /// A round trip that every acquire waits for; beyond it locks feel slow.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(5);
@@ -50,11 +50,11 @@ impl Look<'_> {
         redis_cli(self.settings, &self.seen.address, words)
     }
 
-    pub(in crate::backends) fn set(&self, name: &str, value: &str) -> String {
-        format!(
-            "{}, and \"{name} {value}\" in redis.conf, or the next restart forgets it",
-            self.cli(&format!("CONFIG SET {name} {value}"))
-        )
+    /// Changes a setting, and keeps it. (A server that was started without a file refuses to keep it.)
+    pub(in crate::backends) fn set(&self, name: &str, value: &str) -> Fix {
+        Fix::from(format!("set {name} to {value}, now and in redis.conf (or where the server is started without one)"))
+            .run(self.cli(&format!("CONFIG SET {name} {value}")))
+            .run(self.cli("CONFIG REWRITE"))
     }
 
     /// What is left when the store has forgotten a lock that is held.
@@ -112,12 +112,13 @@ impl Look<'_> {
     }
 
     /// What makes it keep everything it has said yes to.
-    pub(in crate::backends) fn write_all(&self) -> String {
-        format!(
-            "{} && {}, and the same in redis.conf: else the next restart neither reads nor writes the file",
-            self.cli("CONFIG SET appendonly yes"),
-            self.cli("CONFIG SET appendfsync always")
-        )
+    pub(in crate::backends) fn write_all(&self) -> Fix {
+        let kept = "set appendonly to yes and appendfsync to always, now and in redis.conf (or where the server is started \
+                    without one): else the next restart neither reads nor writes the file";
+        Fix::from(kept)
+            .run(self.cli("CONFIG SET appendonly yes"))
+            .run(self.cli("CONFIG SET appendfsync always"))
+            .run(self.cli("CONFIG REWRITE"))
     }
 
     pub(in crate::backends) fn persistence_words(&self) -> Option<String> {
@@ -137,7 +138,7 @@ impl Look<'_> {
             checkup.advice(
                 format!("INFO is not allowed: memory, replicas and version were not looked at ({refused})"),
                 "eviction and lost replicas make locks vanish, unseen",
-                format!("look as an administrator: {}", self.cli("INFO")),
+                Fix::from("look as an administrator").run(self.cli("INFO")),
             );
         }
         if let Some(refused) = &self.seen.config_refused {
@@ -145,11 +146,9 @@ impl Look<'_> {
             checkup.advice(
                 format!("CONFIG GET is not allowed: {} were not looked at ({refused})", unseen.join(", ")),
                 "what a restart or a failover forgets depends on them",
-                format!(
-                    "look as an administrator: for s in {}; do {}; done",
-                    unseen.join(" "),
-                    self.cli("CONFIG GET $s")
-                ),
+                unseen.iter().fold(Fix::from("look as an administrator"), |fix, name| {
+                    fix.run(self.cli(&format!("CONFIG GET {name}")))
+                }),
             );
         }
     }
@@ -181,7 +180,7 @@ impl Look<'_> {
             checkup.problem(
                 format!("memory is nearly full: {} of {}", mebibytes(used), mebibytes(max)),
                 "when it is full, Redis refuses new locks and waiters (or evicts held ones)",
-                format!("free some, or: {}", self.set("maxmemory", &(max.max(used) * 2).to_string())),
+                self.set("maxmemory", &(max.max(used) * 2).to_string()).saying("free some, or raise maxmemory"),
             );
         }
     }
@@ -221,7 +220,7 @@ impl Look<'_> {
             checkup.problem(
                 "Redis could not write to its disk the last time it tried",
                 "it refuses every lock until it can (MISCONF)",
-                format!("make room on its disk, see its log, then: {}", self.cli("BGSAVE")),
+                Fix::from("make room on its disk, see its log, and then let it write").run(self.cli("BGSAVE")),
             );
         }
     }
@@ -238,10 +237,8 @@ impl Look<'_> {
             checkup.problem(
                 format!("{good} of the {required} replicas of min-replicas-to-write are in touch"),
                 "Redis refuses every lock until enough are (NOREPLICAS)",
-                format!(
-                    "bring them back, or, giving up what they protect: {}",
-                    self.set("min-replicas-to-write", &good.to_string())
-                ),
+                self.set("min-replicas-to-write", &good.to_string())
+                    .saying("bring them back; or want fewer, which gives up what they protect"),
             );
         }
     }
@@ -261,7 +258,9 @@ impl Look<'_> {
                         String::new()
                     }
                 ),
-                format!("{} && {}", self.set("min-replicas-to-write", "1"), self.set("min-replicas-max-lag", "10")),
+                self.set("min-replicas-to-write", "1")
+                    .and(self.set("min-replicas-max-lag", "10"))
+                    .saying("let it write only while a replica has heard of it, now and in redis.conf"),
             );
         }
     }
@@ -284,7 +283,7 @@ impl Look<'_> {
             checkup.advice(
                 format!("a round trip takes {}", milliseconds(self.seen.round_trip)),
                 "every acquire, renewal and release takes at least one",
-                "run tenure nearer to the server, or look for what slows it: ".to_owned() + &self.cli("--latency"),
+                Fix::from("run tenure nearer to the server, or look for what slows it").run(self.cli("SLOWLOG GET 10")),
             );
         }
     }
@@ -342,7 +341,10 @@ impl Look<'_> {
             checkup.advice(
                 format!("anybody who reaches it gets in: no password, protected-mode no, bind {bind:?}"),
                 "whoever gets in can end any lock, or all of them with FLUSHALL",
-                format!("{} (then name it in the URL)", self.cli("ACL SETUSER default '>PASSWORD'")),
+                format!(
+                    "give it a password, and name that in the URL: {}",
+                    self.cli("ACL SETUSER default '>PASSWORD'")
+                ),
             );
         }
     }

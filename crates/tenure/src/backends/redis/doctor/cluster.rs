@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::server::{Server, fields};
-use super::{Address, Checkup, Clock, Result, Settings, redis_cli, unavailable, wire};
+use super::{Address, Checkup, Clock, Fix, Result, Settings, redis_cli, unavailable, wire};
 
 const SLOTS: u64 = 16384;
 
@@ -66,14 +66,17 @@ fn judge(settings: &Settings, asked: &Address, info: &BTreeMap<String, String>, 
         checkup.problem(
             format!("the cluster's state is {}, {uncovered} of {SLOTS} slots have no master", field("cluster_state")),
             "names in those slots, or all names, cannot be locked",
-            format!("bring the masters back, or: {} (see: {check})", check.replace("--cluster check", "--cluster fix")),
+            Fix::from(
+                "bring the masters back; or give their slots to others, which loses what they had: --cluster fix",
+            )
+            .run(check.clone()),
         );
     }
     for replica in nodes.iter().filter(|node| !node.is_master && node.has_failed) {
         checkup.problem(
             format!("the replica {} has failed", replica.address),
             "a lock that waits for replicas (--min-replicas) may find too few, and its master's failover has fewer to choose from",
-            format!("start it again, or let the cluster forget it: {check}"),
+            Fix::from("start it again, or let the cluster forget it (--cluster del-node)").run(check.clone()),
         );
     }
     for master in masters {
@@ -82,19 +85,22 @@ fn judge(settings: &Settings, asked: &Address, info: &BTreeMap<String, String>, 
             checkup.problem(
                 format!("the master {} has failed", master.address),
                 "its names cannot be locked until a replica takes over",
-                format!("start it again, or: {check}"),
+                Fix::from("start it again").run(check.clone()),
             );
         } else if !nodes.iter().any(|node| follower(&node)) {
             checkup.advice(
                 format!("the master {} has no replica", master.address),
                 "when it fails, its names cannot be locked until it is back",
-                redis_cli(
-                    settings,
-                    asked,
-                    &format!(
-                        "--cluster add-node NEW_HOST:PORT {asked} --cluster-slave --cluster-master-id {}",
-                        master.id
-                    ),
+                format!(
+                    "start one more server, and let it follow: {}",
+                    redis_cli(
+                        settings,
+                        asked,
+                        &format!(
+                            "--cluster add-node NEW_HOST:PORT {asked} --cluster-slave --cluster-master-id {}",
+                            master.id
+                        ),
+                    )
                 ),
             );
         }

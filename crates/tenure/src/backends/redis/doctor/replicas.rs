@@ -9,7 +9,7 @@ use super::checks::{SKEW_MAX_US, clock_words};
 use super::redis_cli;
 use super::server::{Ahead, Seen, Server};
 use crate::clock::Clock;
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 
 /// How many seconds a replica may be silent.
 const LAG_MAX: u64 = 5;
@@ -22,7 +22,7 @@ pub(super) fn missing(seen: &Seen, settings: &Settings, total: Option<u64>, chec
         checkup.problem(
             format!("{connected} of {total} replicas are connected"),
             "a lock that waits for replicas (--min-replicas) may find too few, and a failover has fewer to choose from",
-            format!("start the others again, and see: {}", redis_cli(settings, &seen.address, "INFO replication")),
+            Fix::from("start the others again").run(redis_cli(settings, &seen.address, "INFO replication")),
         );
     }
     if connected > total && settings.replicas.is_some() {
@@ -42,7 +42,7 @@ pub(super) async fn examine(seen: &Seen, settings: &Settings, clock: &Arc<dyn Cl
             checkup.advice(
                 format!("the replica {} lags ({}, silent for {} s)", replica.address, replica.state, replica.lag),
                 "a failover to it forgets the locks it has not heard of",
-                format!("see its log and: {}", redis_cli(settings, &replica.address, "INFO replication")),
+                Fix::from("see its log").run(redis_cli(settings, &replica.address, "INFO replication")),
             );
         }
         following.push(replica.address);

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::{Address, Checkup, Result, Settings, redis_cli, sentinel_command, unavailable, wire};
+use super::{Address, Checkup, Fix, Result, Settings, redis_cli, sentinel_command, unavailable, wire};
 
 /// Fewer cannot outvote one that is cut off.
 const ENOUGH: u64 = 3;
@@ -32,7 +32,7 @@ pub(super) async fn examine(settings: &Settings, service: &str, checkup: &mut Ch
                 checkup.problem(
                     format!("the sentinel at {address} does not answer: {error}"),
                     "with one more gone, nobody may be left to name a new master",
-                    format!("start it again, and try: {}", redis_cli(settings, address, "PING")),
+                    Fix::from("start it again").run(redis_cli(settings, address, "PING")),
                 );
                 failure = Some(error);
             }
@@ -56,20 +56,22 @@ pub(super) async fn examine(settings: &Settings, service: &str, checkup: &mut Ch
             checkup.problem(
                 format!("the sentinel at {} sees no quorum: {no_quorum}", one.address),
                 "no failover can be agreed on: when the master fails, no lock can be taken or kept",
-                format!(
-                    "start the others again, then: {}",
-                    redis_cli(settings, &one.address, &format!("SENTINEL CKQUORUM {service}"))
-                ),
+                Fix::from("start the others again").run(redis_cli(
+                    settings,
+                    &one.address,
+                    &format!("SENTINEL CKQUORUM {service}"),
+                )),
             );
         }
         if one.master.as_ref().is_some_and(|other| *other != master) {
             checkup.problem(
                 format!("sentinels disagree on the master: {master}, but {} says otherwise", one.address),
                 "clients of different sentinels would lock in different servers",
-                format!(
-                    "wait for a failover to end, else: {}",
-                    redis_cli(settings, &one.address, "SENTINEL RESET '*'")
-                ),
+                Fix::from("wait for a failover to end; if there is none, let it look anew").run(redis_cli(
+                    settings,
+                    &one.address,
+                    "SENTINEL RESET '*'",
+                )),
             );
         }
     }

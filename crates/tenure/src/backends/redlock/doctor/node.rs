@@ -13,7 +13,7 @@ use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::{Address, Layout, Settings};
 use crate::backends::redis::wire::{number, text};
 use crate::clock::Clock;
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 use crate::error::Result;
 use crate::token::Token;
 
@@ -96,7 +96,7 @@ pub(super) fn examine(looked: &Looked, settings: &Settings, checkup: &mut Checku
         checkup.advice(
             format!("{} may not be read: how it stands to its fleet was not looked at ({refused})", BALLOT_KEYS[0]),
             "a node without data, or of another fleet, takes no part",
-            format!("look as an administrator: {}", look.cli(&format!("HGETALL {}", BALLOT_KEYS[0]))),
+            Fix::from("look as an administrator").run(look.cli(&format!("HGETALL {}", BALLOT_KEYS[0]))),
         );
     }
     durability(&look, checkup);

@@ -7,7 +7,7 @@ use crate::backends::redis::doctor::redis_cli;
 use crate::backends::redis::place::VERSION_MIN;
 use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::{Layout, Settings};
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 
 /// Nodes that cannot be looked at.
 pub(super) fn missing(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
@@ -17,7 +17,7 @@ pub(super) fn missing(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
         checkup.problem(
             format!("{}: it cannot be looked at: {error}", node.address),
             format!("locks need {needed} of the {all} nodes: with each that is missing, fewer others may fail"),
-            format!("see its log, and try: {}", redis_cli(settings, &node.address, "PING")),
+            Fix::from("see its log").run(redis_cli(settings, &node.address, "PING")),
         );
         node.leave_out("does not answer");
     }
@@ -32,6 +32,14 @@ pub(super) fn unfit(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
         let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         let (major, minor) = VERSION_MIN;
         let out = match seen.info("redis_mode") {
+            _ if seen.info_refused.as_ref().is_some_and(|refused| refused.contains("NOAUTH")) => {
+                checkup.problem(
+                    format!("{address}: it wants a password, and the URL has none"),
+                    "it refuses every lock (NOAUTH)",
+                    "name it, for all nodes: redlock://USER:PASSWORD@H1,H2,H3 (redlock://:PASSWORD@… without a user)",
+                );
+                "wants a password".to_owned()
+            }
             Some(mode @ ("cluster" | "sentinel")) => {
                 let is = if mode == "cluster" { "part of a cluster" } else { "a sentinel" };
                 checkup.problem(

@@ -8,7 +8,7 @@ use crate::TTL_DEFAULT;
 use crate::backends::redis::doctor::redis_cli;
 use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::Address;
-use crate::doctor::Checkup;
+use crate::doctor::{Checkup, Fix};
 
 /// What makes a node one without data, which is then let in as any other.
 fn forget(nodes: &Nodes<'_>, address: &Address) -> String {
@@ -41,7 +41,9 @@ pub(super) fn replicas(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
         checkup.problem(
             format!("{address}: it is a replica of {master}{also}"),
             "a node is a master that knows nothing of the others: a replica takes no locks, and has no vote of its own",
-            format!("{} && {}", redis_cli(nodes.settings, &address, "REPLICAOF NO ONE"), forget(nodes, &address)),
+            Fix::from("make it a master without data, which is then let in as any other")
+                .run(redis_cli(nodes.settings, &address, "REPLICAOF NO ONE"))
+                .run(forget(nodes, &address)),
         );
         nodes.all[*index].leave_out("is a replica");
     }
