@@ -304,3 +304,31 @@ fn bad_urls_are_64_and_show_no_password() {
         assert!(!refused.stderr.contains("hidden"), "{refused:?}");
     }
 }
+
+#[test]
+fn what_cannot_get_better_is_said_at_once_with_what_to_write() {
+    let (plain, tls) = (shared::redis(), shared::tls());
+    let (ca, (cert, _)) = (tls.ca_path(), tls.client_certificate());
+    let (ca, cert) = (ca.display(), cert.display());
+    let store = Store::new();
+    fs::write(store.file("empty.pem"), "no certificate").unwrap();
+    done(std::process::Command::new("openssl").args(["genrsa", "-out"]).arg(store.file("other.key"))).exits(0);
+    let (empty, other) = (store.file("empty.pem"), store.file("other.key"));
+    let (empty, other) = (empty.display(), other.display());
+    let at = tls.address();
+    for (url, code, part) in [
+        (format!("rediss://{}", plain.address()), 64, "it speaks without TLS there: write redis://"),
+        (format!("redis://{at}"), 64, "it speaks TLS there: write rediss://"),
+        (format!("rediss://{at}"), 69, "is not trusted: name the file of its CA by ?ca="),
+        (format!("rediss://{at}?ca={empty}"), 64, "has no certificate in it"),
+        (format!("rediss://{at}?ca={ca}&cert={cert}&key={empty}"), 64, "has no private key in it"),
+        (format!("rediss://{at}?ca={ca}&cert={cert}&key={other}"), 64, "cannot be used together"),
+        (format!("rediss://{at}?ca={ca}"), 69, "wants a password: write redis://USER:PASSWORD@HOST"),
+        (format!("rediss://me:wrong@{at}?ca={ca}"), 69, "refused the user or password"),
+        (format!("redis+sentinel://{}/main", plain.address()), 64, "this is a Redis and no sentinel"),
+    ] {
+        let refused = done(bare(&["run", "x", "--", "true"]).env("TENURE_URL", &url)).exits(code).says(part);
+        assert!(!refused.stderr.contains("trying for"), "it is tried once: {refused:?}");
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    }
+}

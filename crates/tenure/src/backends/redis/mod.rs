@@ -32,6 +32,7 @@ mod replicas;
 mod route;
 pub(super) mod scan;
 pub(super) mod script;
+mod speech;
 mod state;
 mod sync;
 pub(super) mod url;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::time::timeout;
 
 use super::error::of_connect;
 use super::node::unavailable;
+use super::speech;
 use super::url::{Address, Login, Settings, Topology};
 use super::wire;
 use crate::error::{Certainty, Error, ErrorKind, Result};
@@ -21,6 +23,8 @@ use crate::error::{Certainty, Error, ErrorKind, Result};
 pub(in crate::backends) const VERSION_MIN: (u32, u32) = (6, 2);
 /// How long connecting may take, the greeting included.
 pub(in crate::backends) const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How long a server may take before it is looked at what it speaks.
+const SUSPICIOUS: Duration = Duration::from_millis(700);
 /// How long one sentinel may take to say where the master is.
 const SENTINEL_MAX: Duration = Duration::from_millis(1500);
 /// How long the kernel lets sent data go unacknowledged.
@@ -63,16 +67,39 @@ impl Place {
     /// Opens a connection for commands to a server that can keep locks.
     pub(in crate::backends) async fn open(&self) -> Result<MultiplexedConnection> {
         let address = self.find().await?;
-        let client = client(&self.settings, &address, &self.settings.login, self.settings.db)?;
+        let mut opening = pin!(self.open_at(&address));
+        // One that speaks something else says nothing, or breaks off.
+        let opened = match timeout(SUSPICIOUS, &mut opening).await {
+            Ok(opened) => opened,
+            Err(_) => match speech::advice(&self.settings, &address).await {
+                Some(advice) => return Err(advice),
+                None => return opening.await,
+            },
+        };
+        self.advised(opened, &address).await
+    }
+
+    /// The same, or what to write instead where that is why a connection failed.
+    async fn advised<T>(&self, opened: Result<T>, address: &Address) -> Result<T> {
+        match opened {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                Err(speech::advice(&self.settings, address).await.unwrap_or(error))
+            }
+            opened => opened,
+        }
+    }
+
+    async fn open_at(&self, address: &Address) -> Result<MultiplexedConnection> {
+        let client = client(&self.settings, address, &self.settings.login, self.settings.db)?;
         // Whoever asks has its own patience; the buffer holds what many tasks ask at once.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(2048);
         let opened = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = opened.map_err(|error| refused(&error, &address))?;
+        let mut connection = opened.map_err(|error| self.refused(&error, address))?;
         let hello = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
-        self.check(&address, hello)?;
+        self.check(address, hello)?;
         Ok(connection)
     }
 
@@ -85,10 +112,21 @@ impl Place {
             inbox.subscribe(channel).await?;
             Ok(inbox)
         };
-        match timeout(CONNECT_MAX, opening).await {
-            Ok(opened) => opened.map_err(|error| refused(&error, &address)),
+        let opened = match timeout(CONNECT_MAX, opening).await {
+            Ok(opened) => opened.map_err(|error| self.refused(&error, &address)),
             Err(_) => Err(unavailable(&format!("no answer from Redis at {address}"))),
+        };
+        self.advised(opened, &address).await
+    }
+
+    fn refused(&self, error: &redis::RedisError, address: &Address) -> Error {
+        if error.code() == Some("NOAUTH") && self.settings.login.password.is_none() {
+            let message = format!(
+                "the Redis at {address} wants a password: write redis://USER:PASSWORD@HOST (redis://:PASSWORD@HOST without a user)"
+            );
+            return Error::new(ErrorKind::Denied, message);
         }
+        refused(error, address)
     }
 
     /// Whether this server can keep locks: new enough, a master, and of the kind the URL says.
@@ -106,7 +144,7 @@ impl Place {
             Err(error) if error.to_string().to_ascii_lowercase().contains("unknown command") => {
                 return Err(too_old("before 6.0"));
             }
-            Err(error) => return Err(refused(&error, address)),
+            Err(error) => return Err(self.refused(&error, address)),
         };
         let say = |field: &str| hello_field(&hello, field).unwrap_or_default();
         let version = say("version");
@@ -198,7 +236,11 @@ async fn master_of(settings: &Settings, service: &str) -> Result<Address> {
         let message = format!("the sentinels know no service {service:?}");
         return Err(Error::new(ErrorKind::Store, message).with_certainty(Certainty::NotApplied));
     }
-    Err(failure.unwrap_or_else(|| unavailable("no sentinel")).adding(": no sentinel answered"))
+    match failure {
+        Some(error) if error.kind() == ErrorKind::Invalid => Err(error),
+        Some(error) => Err(error.adding(": no sentinel answered")),
+        None => Err(unavailable("no sentinel")),
+    }
 }
 
 async fn ask_sentinel(settings: &Settings, sentinel: &Address, service: &str) -> Result<Option<Address>> {
@@ -223,6 +265,11 @@ pub(in crate::backends) async fn sentinel_command(
         connection.send_packed_command(command).await?.extract_error()
     };
     match timeout(SENTINEL_MAX, asking).await {
+        Ok(Err(error)) if error.to_string().to_ascii_lowercase().contains("unknown command") => {
+            let message =
+                format!("{sentinel}: this is a Redis and no sentinel: write redis://HOST, or name the sentinels");
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
         Ok(answer) => answer.map_err(|error| refused(&error, sentinel)),
         Err(_) => Err(unavailable(&format!("no answer from the sentinel at {sentinel}"))),
     }

@@ -235,9 +235,15 @@ impl Settings {
             return Ok(());
         }
         let read = |what: &str, path: &String| {
-            fs::read(path).map_err(|error| {
+            let read = fs::read(path).map_err(|error| {
                 invalid(format!("names the {what} file {path:?}, which cannot be read")).because(error)
-            })
+            })?;
+            let begins = if what == "key" { "PRIVATE KEY-----" } else { "-----BEGIN CERTIFICATE-----" };
+            if !String::from_utf8_lossy(&read).contains(begins) {
+                let missing = if what == "key" { "private key" } else { "certificate" };
+                return Err(invalid(format!("names the {what} file {path:?}, which has no {missing} in it (PEM)")));
+            }
+            Ok(read)
         };
         let client_tls = match (&cert, &key) {
             (Some(cert), Some(key)) => {
