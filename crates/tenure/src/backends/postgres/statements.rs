@@ -164,10 +164,11 @@ impl Statements {
             ),
             write: format!(
                 "UPDATE {schema}.names n SET id = w.id, number = w.number, ttl = w.ttl, token = w.token, block_end = w.block_end,
-                   granted = w.granted, expires = w.expires, client = w.client, queue = w.queue, inboxes = w.inboxes::bigint[], last = w.last
+                   granted = w.granted, expires = w.expires, last = w.last, waiters = w.waiters, client = w.client,
+                   inboxes = w.inboxes::bigint[], queue = w.queue
                  FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-                   $9::bigint[], $10::text[], $11::text[], $12::text[])
-                   AS w(name, id, number, ttl, token, block_end, granted, expires, last, client, queue, inboxes)
+                   $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::bytea[])
+                   AS w(name, id, number, ttl, token, block_end, granted, expires, last, waiters, client, inboxes, queue)
                  WHERE n.name = w.name"
             ),
             notify: "SELECT pg_notify(a.channel, a.message) FROM unnest($1::text[], $2::text[]) AS a(channel, message)".to_owned(),
@@ -196,7 +197,8 @@ impl Statements {
     }
 }
 
-/// What makes the tables. Each statement may find its work done.
+/// What makes the tables. Each statement may find its work done. A queue is not compressed: it is short as it is, and to
+/// compress a long one takes longer than all the rest of a transaction.
 pub(super) fn tables(schema: &str, version: i32, with_schema: bool) -> String {
     let made = if with_schema { format!("CREATE SCHEMA IF NOT EXISTS {schema};") } else { String::new() };
     format!(
@@ -206,8 +208,9 @@ pub(super) fn tables(schema: &str, version: i32, with_schema: bool) -> String {
          CREATE TABLE IF NOT EXISTS {schema}.names (
            name text COLLATE \"C\" PRIMARY KEY,
            id bigint, number bigint, ttl bigint, token bigint, block_end bigint, granted bigint, expires bigint, client text,
-           queue text, inboxes bigint[], last bigint NOT NULL
+           waiters bigint, queue bytea, inboxes bigint[], last bigint NOT NULL
          ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+         ALTER TABLE {schema}.names ALTER COLUMN queue SET STORAGE EXTERNAL;
          INSERT INTO {schema}.meta SELECT {version}, 0 WHERE NOT EXISTS (SELECT FROM {schema}.meta);"
     )
 }
