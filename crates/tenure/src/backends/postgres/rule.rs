@@ -147,7 +147,13 @@ impl Desk {
         for (sql, types) in [(lock, &WRITTEN[..1]), (write, &WRITTEN[..]), (notify, &TOLD[..])] {
             link.prepare(sql, types).await.map_err(not_applied)?;
         }
-        let both = join(link.execute_once(wait.begin()), link.once(lock, &params));
+        let begin = match names.as_slice() {
+            [name] if wait != Wait::Not && !ops.iter().any(|(_, op)| hands_over(op)) => {
+                format!("{}; {}", wait.begin(), self.statements.turn(name))
+            }
+            _ => wait.begin().to_owned(),
+        };
+        let both = join(link.execute_once(&begin), link.once(lock, &params));
         // Without an answer the connection is given up, and the server undoes what it began.
         let (begun, locked) = link.within(both).await.map_err(not_applied)?;
         let locked = match begun {
@@ -290,6 +296,12 @@ fn decide(rows: &[Row], ops: &[&(Name, Op)], wait: Wait) -> Tried<Decided> {
 enum Before<'a> {
     Queue(Queue),
     Bytes(&'a [u8]),
+}
+
+/// Whether others may be granted by it. They all wait for this, so it goes past those who wait for their turn: it has only the one whose
+/// turn it is to wait for.
+fn hands_over(op: &Op) -> bool {
+    matches!(op, Op::Release { .. } | Op::NextBlock { .. } | Op::Break { .. })
 }
 
 /// A claim that joins a queue, or is refused: its client asks again should the server have forgotten it, and nobody trusts it before. Not so a

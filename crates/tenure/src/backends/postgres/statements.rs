@@ -1,5 +1,7 @@
 //! The statements, for one schema.
 
+use crate::hash::fnv1a;
+
 /// The server's time in microseconds. Not `now()`, which stands still within a transaction; and not `extract`, whose decimal numbers take
 /// longer. Both factors have one type: for two types PostgreSQL would take an operator that somebody put into `public`.
 pub(super) const NOW: &str = "(pg_catalog.date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint";
@@ -13,6 +15,9 @@ const LIMITED: &str = "set_config('lock_timeout', '1000', true)";
 const HEARD: &str = "ARRAY(SELECT key FROM pg_catalog.unnest(inboxes) AS key
                      WHERE CASE WHEN pg_try_advisory_lock(key) THEN NOT pg_advisory_unlock(key) ELSE true END)";
 
+/// The first key of the lock that is a name's turn: "tenu".
+const TURNS: i32 = 0x7465_6e75;
+
 /// How long a name is remembered after its last grant, in microseconds: far longer than any statement whose answer a client takes.
 const SWEPT_AFTER: u64 = 3_600_000_000;
 
@@ -21,6 +26,7 @@ const ROW: &str = "name, id, number, ttl, token, block_end, granted, expires, cl
 
 #[derive(Debug)]
 pub(super) struct Statements {
+    schema: String,
     pub(super) claim: String,
     pub(super) release: String,
     pub(super) renew: String,
@@ -70,6 +76,7 @@ impl Statements {
         };
         let take_one = taken(&unlocked_if(&format!("queue IS NULL AND (id IS NULL OR expires <= {NOW})")));
         Self {
+            schema: schema.to_owned(),
             // A free name, new or not: taken by this one statement. Names are locked in their order, here and everywhere, so that no two
             // clients wait for each other, and what somebody else has locked is passed over. The clock is read once a row is locked.
             //
@@ -194,6 +201,18 @@ impl Statements {
                  SELECT (SELECT max(name) FROM piece) AS until, (SELECT count(*) FROM gone) AS gone"
             ),
         }
+    }
+}
+
+impl Statements {
+    /// Waits for one's turn with a name until the transaction ends. Whoever waits for a row itself is not served in order: with each
+    /// change the row becomes another one, for which all that waited queue up anew, behind those who came later.
+    ///
+    /// The two keys are of another kind than the one that a client's lock has. Names whose keys are alike share their turns.
+    pub(super) fn turn(&self, name: &str) -> String {
+        let hash = fnv1a(self.schema.bytes().chain([0]).chain(name.bytes()));
+        let key = (hash ^ hash >> 32) as u32;
+        format!("SELECT pg_catalog.pg_advisory_xact_lock({TURNS}, {})", key.cast_signed())
     }
 }
 
