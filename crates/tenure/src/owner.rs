@@ -35,6 +35,19 @@ impl Owner {
         Self(Repr::Id(rand::random()))
     }
 
+    /// The number of an owner that is one.
+    pub(crate) fn as_id(&self) -> Option<u128> {
+        match self.0 {
+            Repr::Id(id) => Some(id),
+            Repr::Text(_) => None,
+        }
+    }
+
+    /// The owner with this number.
+    pub(crate) fn from_id(id: u128) -> Self {
+        Self(Repr::Id(id))
+    }
+
     /// The owner of a claim that is only presumed.
     pub(crate) fn unknown() -> Self {
         Self(Repr::Text(Arc::from("unknown")))

@@ -221,14 +221,19 @@ async fn another_programs_database_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused() {
+async fn a_newer_or_an_older_schema_is_refused() {
     let files = Files::new();
     drop(files.open().await.unwrap());
     let file = rusqlite::Connection::open(files.path()).unwrap();
-    file.execute_batch("PRAGMA user_version = 2").unwrap();
+    file.execute_batch("PRAGMA user_version = 3").unwrap();
     drop(file);
     let message = refusal(&files).await;
-    assert!(message.contains("newer tenure") && message.contains("schema 2"), "{message}");
+    assert!(message.contains("newer tenure") && message.contains("schema 3"), "{message}");
+    let file = rusqlite::Connection::open(files.path()).unwrap();
+    file.execute_batch("PRAGMA user_version = 1").unwrap();
+    drop(file);
+    let message = refusal(&files).await;
+    assert!(message.contains("older tenure") && message.contains("schema 1"), "{message}");
 }
 
 #[tokio::test]
@@ -317,7 +322,11 @@ async fn one_damaged_row_does_not_hold_up_the_others() {
     let files = Files::new();
     drop(files.open().await.unwrap());
     let file = rusqlite::Connection::open(files.path()).unwrap();
-    file.execute("INSERT INTO names VALUES ('bad', '{\"last\":1}', 0), ('worse', 'x', 9e15)", []).unwrap();
+    file.execute(
+        "INSERT INTO names (name, queue, dead_at) VALUES ('bad', '{\"last\":1}', 0), ('worse', 'x', 9e15)",
+        [],
+    )
+    .unwrap();
     let tenure = files.open().await.unwrap();
     assert!(tenure.lock("good").acquire().await.unwrap().is_held());
     assert_eq!(tenure.lock("worse").try_acquire().await.unwrap_err().kind(), ErrorKind::Store);

@@ -127,10 +127,13 @@ fn sweep(queue: &mut Queue, now: Moment) {
 /// waiting for their own owner could last for ever.
 fn re_enter_waiters(queue: &mut Queue, mut holders: usize, now: Moment, grants: &mut Vec<Granted>) -> usize {
     let Some(newest) = holders.checked_sub(1).and_then(|index| queue.claims.get(index)) else { return holders };
-    let (owner, shape, grant, solo) = (newest.owner.clone(), newest.shape, newest.grant, newest.solo);
+    if newest.solo {
+        return holders;
+    }
+    let (owner, shape, grant) = (newest.owner.clone(), newest.shape, newest.grant);
     let mut index = holders;
     while let Some(waiter) = queue.claims.get(index) {
-        if !solo && waiter.owner == owner && shape.covers(waiter.shape) {
+        if waiter.owner == owner && shape.covers(waiter.shape) {
             let re_entry = grant.map(|grant| Grant { at: now, block_end: grant.token, ..grant });
             if let (Some(claim), Some(re_entry)) = (queue.claims.remove(index), re_entry) {
                 queue.claims.insert(holders, claim);
@@ -207,7 +210,6 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
         return Outcome::Busy(place(queue, queue.claims.len(), now));
     }
     let index = if re_entered.is_some() { holders } else { queue.claims.len() };
-    let id = request.id;
     append(queue, index, request, now, floor);
     if at_once {
         let grant = match re_entered {
@@ -218,7 +220,7 @@ fn claim(queue: &mut Queue, request: ClaimRequest, now: Moment, floor: u64) -> O
             claim.grant = Some(grant);
         }
     }
-    standing(queue, id, now).map_or(Outcome::Gone, Outcome::Stands)
+    standing_at(queue, index, now).map_or(Outcome::Gone, Outcome::Stands)
 }
 
 /// Somebody held this name when the one who asks last looked, and the store has lost it since. Its lease may
@@ -245,7 +247,7 @@ fn presume_holder(queue: &mut Queue, request: &ClaimRequest, now: Moment, floor:
     };
     append(queue, 0, ghost, now, floor);
     let grant = new_grant(queue, 0, now, floor);
-    if let Some(claim) = queue.claims.front_mut() {
+    if let Some(claim) = queue.claims.get_mut(0) {
         claim.grant = Some(grant);
     }
 }
@@ -303,7 +305,7 @@ pub(super) fn refuse(queue: &Queue, request: &ClaimRequest) -> Option<Refusal> {
 fn append(queue: &mut Queue, index: usize, request: ClaimRequest, now: Moment, floor: u64) {
     if queue.claims.capacity() == 0 {
         // Most names have one claim at a time.
-        queue.claims.reserve_exact(1);
+        queue.claims.reserve_one();
     }
     // Used again after a break: what is told of the id from now on is about this claim.
     queue.marks.retain(|mark| mark.claim != request.id);
@@ -341,7 +343,7 @@ fn renew(queue: &mut Queue, id: ClaimId, ttl: Duration, now: Moment) -> Outcome 
         claim.ttl = claim.ttl.max(ttl);
         claim.expires = claim.expires.max(now + claim.ttl);
     }
-    standing(queue, id, now).map_or(Outcome::Gone, Outcome::Stands)
+    standing_at(queue, index, now).map_or(Outcome::Gone, Outcome::Stands)
 }
 
 fn missing(queue: &Queue, id: ClaimId) -> Outcome {
@@ -350,8 +352,9 @@ fn missing(queue: &Queue, id: ClaimId) -> Outcome {
 }
 
 fn release(queue: &mut Queue, id: ClaimId, number: Option<u64>) -> Outcome {
-    let position = queue.claims.iter().position(|claim| claim.id == id && number.is_none_or(|n| n == claim.number));
-    match position {
+    let position = queue.position(id);
+    let is_meant = |claim: &Claim| number.is_none_or(|number| number == claim.number);
+    match position.filter(|index| queue.claims.get(*index).is_some_and(is_meant)) {
         Some(index) => {
             queue.claims.remove(index);
             Outcome::Released
@@ -434,7 +437,10 @@ fn skip(queue: &mut Queue, id: ClaimId, behind: ClaimId) -> Outcome {
 }
 
 pub(super) fn standing(queue: &Queue, id: ClaimId, now: Moment) -> Option<Standing> {
-    let index = queue.position(id)?;
+    standing_at(queue, queue.position(id)?, now)
+}
+
+fn standing_at(queue: &Queue, index: usize, now: Moment) -> Option<Standing> {
     let claim = queue.claims.get(index)?;
     let state = claim.grant.ok_or_else(|| place(queue, index, now));
     Some(Standing { number: claim.number, ttl: claim.ttl, state })

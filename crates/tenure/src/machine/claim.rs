@@ -1,12 +1,12 @@
 //! The state: one queue of claims per name.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::claims::Claims;
 use crate::clock::Moment;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
@@ -16,6 +16,10 @@ pub const SKIPS_MAX: u8 = 3;
 
 /// How many waiters are looked at for one that is heard. The dead among them are gone one ttl later anyway.
 pub(crate) const SKIP_WINDOW: usize = 128;
+
+/// From how many operations on how many claims on an index of them pays.
+const INDEX_OPS_MIN: usize = 8;
+const INDEX_CLAIMS_MIN: usize = 64;
 
 /// How much of a name a claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,7 +87,7 @@ pub struct Grant {
 }
 
 /// One wish to hold a name: it waits, then holds, then ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Its id.
     pub id: ClaimId,
@@ -102,35 +106,25 @@ pub struct Claim {
     /// When it was appended, in the store's time.
     pub appended: Moment,
     /// What it was given, once granted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Grant>,
     /// How many tokens to reserve at its grant.
     pub block: u32,
     /// Whether it must never be passed over.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
     /// How often it was passed over.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u8,
     /// Where its client hears of a grant.
     pub inbox: Arc<str>,
     /// Whether nobody may re-enter it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub solo: bool,
     /// The attempt that asked last.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: u64,
     /// The owners its process runs within, for finding deadlocks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Owner>,
 }
 
-fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
-    *number == N::default()
-}
-
 /// What remains of a claim that was broken, so that its holder is told who and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakMark {
     /// The broken claim.
     pub claim: ClaimId,
@@ -143,19 +137,17 @@ pub struct BreakMark {
 }
 
 /// The state of one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     /// The highest token given so far.
     pub last: Token,
     /// The highest append number given so far.
     pub last_number: u64,
     /// The claims in order: first the holders, then the waiters.
-    pub claims: VecDeque<Claim>,
+    pub claims: Claims,
     /// What remains of broken claims.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<BreakMark>,
     /// No claim and no mark dies before this moment: until then there is nothing to sweep.
-    #[serde(skip)]
     pub(crate) sweep_at: Moment,
 }
 
@@ -200,12 +192,20 @@ impl Queue {
         self.sweep_at = claims.chain(marks).min().unwrap_or(Moment(u64::MAX));
     }
 
+    /// Makes finding claims by id quick, if so many operations are worth it.
+    #[cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
+    pub(crate) fn prepare_for(&mut self, ops: usize) {
+        if ops >= INDEX_OPS_MIN && self.claims.len() >= INDEX_CLAIMS_MIN {
+            self.claims.index();
+        }
+    }
+
     /// The claim with this id.
     pub fn find(&self, id: ClaimId) -> Option<&Claim> {
-        self.claims.iter().find(|claim| claim.id == id)
+        self.claims.get(self.position(id)?)
     }
 
     pub(crate) fn position(&self, id: ClaimId) -> Option<usize> {
-        self.claims.iter().position(|claim| claim.id == id)
+        self.claims.position(id)
     }
 }

@@ -11,12 +11,16 @@
 
 mod apply;
 mod claim;
+mod claims;
 mod op;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod ordered;
+mod packed;
 mod view;
 
 pub use apply::{apply, apply_reaching};
 pub use claim::{BreakMark, Claim, Grant, Queue, SKIPS_MAX, Shape};
+pub use claims::Claims;
 pub use op::{Applied, ClaimRequest, Granted, Op, Outcome, Place, Refusal, Standing};
+pub use packed::Unreadable;
 pub use view::{HolderView, NameView, WaiterView};

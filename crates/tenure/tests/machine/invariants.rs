@@ -315,9 +315,10 @@ pub(crate) fn repetitions_change_nothing(seen: &Seen<'_>) {
 
 /// The state survives being written down: nothing is lost, and it goes on the same.
 pub(crate) fn written_down_and_read_back(seen: &Seen<'_>) {
-    let text = serde_json::to_string(seen.before).unwrap();
-    let mut read: Queue = serde_json::from_str(&text).unwrap();
+    let bytes = seen.before.to_bytes();
+    let mut read = Queue::from_bytes(&bytes).unwrap();
     assert_eq!(stored(&read), stored(seen.before));
+    assert_eq!(read.to_bytes(), bytes, "what has not changed need not be written");
     let applied = apply(&mut read, seen.op.clone(), seen.now, seen.floor);
     let mut unwritten = seen.before.clone();
     assert_eq!(applied, apply(&mut unwritten, seen.op.clone(), seen.now, seen.floor));

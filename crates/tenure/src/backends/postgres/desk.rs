@@ -11,6 +11,7 @@ use super::error::{no_answer, unavailable};
 use super::lanes::{Kind, Lane, Outcomes, State, Task};
 use super::link::Link;
 use super::preparing::Preparing;
+use super::sheet::since_asked;
 use super::statements::Statements;
 use super::sweep;
 use super::url::Settings;
@@ -88,8 +89,9 @@ impl Desk {
         let (refused, nothing) = (state.is_full(), ops.is_empty());
         if !refused && !nothing {
             if fresh {
-                // An earlier call may hang.
-                state.idle.close_all();
+                // An earlier call may hang, and so may other connections; but not one that has answered since that call. To open
+                // new ones in place of those makes a server that is only slow slower still.
+                state.idle.close_silent(since_asked(&ops));
             }
             let lane = state.push(Task { kind, ops, reply }, fresh);
             self.start(&mut state, lane);

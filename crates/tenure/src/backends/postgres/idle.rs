@@ -1,5 +1,7 @@
 //! Connections without work.
 
+use std::time::Duration;
+
 use super::link::Link;
 
 /// The one that was used last is used next, so those that were not needed for a while lie below.
@@ -23,8 +25,9 @@ impl Idle {
         link.filter(|link| !link.is_closed())
     }
 
-    pub(super) fn close_all(&mut self) {
-        self.links.clear();
+    /// Closes those on which nothing was heard for so long.
+    pub(super) fn close_silent(&mut self, time: Duration) {
+        self.links.retain(|link| link.was_heard_within(time));
         self.unneeded = 0;
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::error::{
 };
 use super::preparing::{OFF, ON, Preparing, UNDECIDED};
 use super::url::{Settings, Target};
+use crate::clock::{Clock as _, Moment, SystemClock};
 use crate::error::{Error, Result};
 
 /// How long connecting may take, all hosts together.
@@ -52,6 +53,8 @@ pub(super) struct Link {
     ended: Arc<Notify>,
     /// Whether nobody knows what it is in the middle of.
     unusable: AtomicBool,
+    /// When something was last heard on it, in microseconds.
+    heard: AtomicU64,
 }
 
 /// A parameter and its type, which the server would otherwise have to be asked for.
@@ -86,6 +89,7 @@ impl Link {
             settled: AtomicBool::new(false),
             ended,
             unusable: AtomicBool::new(false),
+            heard: AtomicU64::new(SystemClock.now().0),
         })
     }
 
@@ -120,6 +124,11 @@ impl Link {
         if is_read_only(error) {
             self.give_up();
         }
+    }
+
+    /// Whether something was heard on it in this time.
+    pub(super) fn was_heard_within(&self, time: Duration) -> bool {
+        Moment(self.heard.load(Ordering::Relaxed)) + time > SystemClock.now()
     }
 
     /// Returns when the connection has ended.
@@ -262,10 +271,16 @@ impl Link {
     ///
     /// As that of what is awaited.
     pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
-        timeout(ANSWER_MAX, answer).await.map_err(|_| {
-            self.give_up();
-            no_answer()
-        })
+        match timeout(ANSWER_MAX, answer).await {
+            Ok(answer) => {
+                self.heard.store(SystemClock.now().0, Ordering::Relaxed);
+                Ok(answer)
+            }
+            Err(_) => {
+                self.give_up();
+                Err(no_answer())
+            }
+        }
     }
 }
 

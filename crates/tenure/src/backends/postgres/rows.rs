@@ -1,7 +1,7 @@
 //! A row and the queue it stands for.
 //!
 //! One claim that holds with nobody waiting is spelled out in columns, so that a statement can take, renew and free it
-//! by itself; anything else is the queue as text. A free row only remembers the last token.
+//! by itself; anything else is the queue as bytes. A free row only remembers the last token.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -39,6 +39,23 @@ struct Client {
     appended: Option<Moment>,
 }
 
+impl Client {
+    fn of(claim: &Claim) -> Self {
+        Self {
+            owner: claim.owner.clone(),
+            label: claim.label.clone(),
+            shape: claim.shape,
+            block: claim.block,
+            inbox: claim.inbox.clone(),
+            strict: claim.strict,
+            solo: claim.solo,
+            attempt: claim.attempt,
+            within: claim.within.clone(),
+            appended: claim.grant.filter(|grant| grant.at != claim.appended).map(|_| claim.appended),
+        }
+    }
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -71,7 +88,9 @@ pub(super) struct Columns {
     /// When the claim dies, or everything in the queue.
     pub(super) expires: Option<i64>,
     pub(super) client: Option<String>,
-    pub(super) queue: Option<String>,
+    pub(super) queue: Option<Vec<u8>>,
+    /// How many wait, for people.
+    pub(super) waiters: Option<i64>,
     /// The inboxes of the first waiters, as an array in text.
     pub(super) inboxes: Option<String>,
     pub(super) last: i64,
@@ -91,18 +110,6 @@ impl Columns {
             && let Some(grant) = &claim.grant
             && claim.skipped == 0
         {
-            let client = Client {
-                owner: claim.owner.clone(),
-                label: claim.label.clone(),
-                shape: claim.shape,
-                block: claim.block,
-                inbox: claim.inbox.clone(),
-                strict: claim.strict,
-                solo: claim.solo,
-                attempt: claim.attempt,
-                within: claim.within.clone(),
-                appended: (claim.appended != grant.at).then_some(claim.appended),
-            };
             return Ok(Self {
                 id: Some(claim.id.0.cast_signed()),
                 number: Some(signed(claim.number)),
@@ -111,11 +118,13 @@ impl Columns {
                 block_end: Some(signed(grant.block_end.0)),
                 granted: Some(micros(grant.at)),
                 expires,
-                client: Some(text(&client)?),
+                client: Some(text(&Client::of(claim))?),
                 last,
                 ..Self::default()
             });
         }
+        // The first holder, for people.
+        let holder = queue.holders().next().map(|claim| text(&Client::of(claim))).transpose()?;
         let mut inboxes: Vec<String> = Vec::new();
         for waiter in queue.waiters().take(LOOKED_AT) {
             if let Some(key) = super::news::key_of(&waiter.inbox) {
@@ -124,7 +133,9 @@ impl Columns {
         }
         Ok(Self {
             expires,
-            queue: Some(text(queue)?),
+            client: holder,
+            queue: Some(queue.to_bytes()),
+            waiters: Some(i64::try_from(queue.waiters().count()).unwrap_or(i64::MAX)),
             inboxes: Some(format!("{{{}}}", inboxes.join(","))),
             last,
             ..Self::default()
@@ -151,10 +162,8 @@ pub(super) fn queue_of(row: &Row) -> Result<Queue> {
 
 fn read(row: &Row) -> Result<Queue> {
     let number = |column: &str| Ok::<_, Error>(cell::<_, Option<i64>>(row, column)?.map(unsigned));
-    if let Some(queue) = cell::<_, Option<&str>>(row, "queue")? {
-        let mut queue: Queue = serde_json::from_str(queue).map_err(|error| damaged(&error))?;
-        queue.prepare();
-        return Ok(queue);
+    if let Some(queue) = packed(row)? {
+        return Queue::from_bytes(queue).map_err(|error| damaged(&error));
     }
     let mut queue = Queue::new(number("last")?.unwrap_or(0));
     let id: Option<i64> = cell(row, "id")?;
@@ -186,6 +195,11 @@ fn read(row: &Row) -> Result<Queue> {
     }
     queue.prepare();
     Ok(queue)
+}
+
+/// The queue as bytes, unless the row spells out its one claim.
+pub(super) fn packed(row: &Row) -> Result<Option<&[u8]>> {
+    cell(row, "queue")
 }
 
 /// One value of a row. A table that somebody has changed is no reason to panic.

@@ -11,7 +11,7 @@ use super::desk::{Desk, TRIES_MAX};
 use super::error::{is_collision, is_full, of_statement, unavailable};
 use super::link::{Answer, Link, Param};
 use super::news::{News, key_of};
-use super::rows::{Columns, cell, queue_of, unsigned};
+use super::rows::{Columns, cell, packed, queue_of, unsigned};
 use super::statements::Statements;
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, Result};
@@ -78,8 +78,8 @@ struct Decided {
     forgettable: bool,
 }
 
-/// The types of what is written: the name, eight numbers, three texts.
-const WRITTEN: [Type; 12] = [
+/// The types of what is written: the name, nine numbers, two texts and the queue.
+const WRITTEN: [Type; 13] = [
     Type::TEXT_ARRAY,
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,
@@ -89,9 +89,10 @@ const WRITTEN: [Type; 12] = [
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,
     Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
     Type::TEXT_ARRAY,
     Type::TEXT_ARRAY,
-    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
 ];
 /// The types of channels and messages.
 const TOLD: [Type; 2] = [Type::TEXT_ARRAY, Type::TEXT_ARRAY];
@@ -146,7 +147,13 @@ impl Desk {
         for (sql, types) in [(lock, &WRITTEN[..1]), (write, &WRITTEN[..]), (notify, &TOLD[..])] {
             link.prepare(sql, types).await.map_err(not_applied)?;
         }
-        let both = join(link.execute_once(wait.begin()), link.once(lock, &params));
+        let begin = match names.as_slice() {
+            [name] if wait != Wait::Not && !ops.iter().any(|(_, op)| hands_over(op)) => {
+                format!("{}; {}", wait.begin(), self.statements.turn(name))
+            }
+            _ => wait.begin().to_owned(),
+        };
+        let both = join(link.execute_once(&begin), link.once(lock, &params));
         // Without an answer the connection is given up, and the server undoes what it began.
         let (begun, locked) = link.within(both).await.map_err(not_applied)?;
         let locked = match begun {
@@ -184,9 +191,12 @@ impl Desk {
         let names: Vec<&str> = queues.iter().map(|(name, _)| name.as_str()).collect();
         let (id, number, ttl, token) = (column!(id), column!(number), column!(ttl), column!(token));
         let (block_end, granted, expires) = (column!(block_end), column!(granted), column!(expires));
-        let (client, queue, inboxes, last) = (column!(client), column!(queue), column!(inboxes), column!(last));
-        let values: [&(dyn ToSql + Sync); 12] =
-            [&names, &id, &number, &ttl, &token, &block_end, &granted, &expires, &last, &client, &queue, &inboxes];
+        let (last, waiters, client, inboxes) = (column!(last), column!(waiters), column!(client), column!(inboxes));
+        let queue: Vec<Option<&[u8]>> = queues.iter().map(|(_, columns)| columns.queue.as_deref()).collect();
+        let values: [&(dyn ToSql + Sync); 13] = [
+            &names, &id, &number, &ttl, &token, &block_end, &granted, &expires, &last, &waiters, &client, &inboxes,
+            &queue,
+        ];
         let params: Vec<Param<'_>> = values.into_iter().zip(WRITTEN).collect();
         let told: [Param<'_>; 2] = [(&news.channels, Type::TEXT_ARRAY), (&news.messages, Type::TEXT_ARRAY)];
         let nothing = || std::future::ready(Ok(Vec::new()));
@@ -234,8 +244,14 @@ fn decide(rows: &[Row], ops: &[&(Name, Op)], wait: Wait) -> Tried<Decided> {
             held.insert(cell::<_, &str>(row, "there")?);
             continue;
         };
-        let queue = queue_of(row)?;
-        queues.insert(name, (queue.clone(), queue));
+        let mut queue = queue_of(row)?;
+        // A single claim is quicker to copy than to write down.
+        let before = match packed(row)? {
+            Some(bytes) => Before::Bytes(bytes),
+            None => Before::Queue(queue.clone()),
+        };
+        queue.prepare_for(ops.len());
+        queues.insert(name, (before, queue));
     }
     let is_missing = |(name, op): &(Name, Op)| {
         // What was claimed may be about to appear, and then a release must not have come before it: to make the row waits for that.
@@ -264,9 +280,28 @@ fn decide(rows: &[Row], ops: &[&(Name, Op)], wait: Wait) -> Tried<Decided> {
         news.note(&applied, op);
         outcomes.push(Some(applied.outcome));
     }
-    let changed = queues.into_iter().filter(|(_, (before, after))| before != after);
-    let columns = changed.map(|(name, (_, queue))| Columns::of(&queue).map(|columns| (name, columns)));
-    Ok(Decided { queues: columns.collect::<Result<_>>()?, news, outcomes, forgettable })
+    let mut changed = Vec::new();
+    for (name, (before, queue)) in queues {
+        if !matches!(&before, Before::Queue(before) if *before == queue) {
+            let columns = Columns::of(&queue)?;
+            if !matches!(before, Before::Bytes(bytes) if columns.queue.as_deref() == Some(bytes)) {
+                changed.push((name, columns));
+            }
+        }
+    }
+    Ok(Decided { queues: changed, news, outcomes, forgettable })
+}
+
+/// A queue as it was read, to tell whether it has changed.
+enum Before<'a> {
+    Queue(Queue),
+    Bytes(&'a [u8]),
+}
+
+/// Whether others may be granted by it. They all wait for this, so it goes past those who wait for their turn: it has only the one whose
+/// turn it is to wait for.
+fn hands_over(op: &Op) -> bool {
+    matches!(op, Op::Release { .. } | Op::NextBlock { .. } | Op::Break { .. })
 }
 
 /// A claim that joins a queue, or is refused: its client asks again should the server have forgotten it, and nobody trusts it before. Not so a

@@ -10,7 +10,7 @@ use super::url::Settings;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 
 /// The version of the tables this code reads and writes.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 /// Who makes tables holds this: "tenure".
 const MAKING: i64 = 0x7465_6e75_7265;
 

@@ -134,6 +134,15 @@ impl Sheet {
     }
 }
 
+fn brief(ttl: Duration) -> Duration {
+    (ttl / BRIEF_PART).clamp(BRIEF, BRIEF_MAX)
+}
+
+/// For how long, at the least, renewals that are asked for again have gone unanswered.
+pub(super) fn since_asked(ops: &[(Name, Op)]) -> Duration {
+    brief(ttls(ops).0)
+}
+
 /// The shortest and the longest ttl that is renewed.
 fn ttls(ops: &[(Name, Op)]) -> (Duration, Duration) {
     let ttls = ops.iter().filter_map(|(_, op)| match op {
@@ -168,7 +177,7 @@ async fn finish(
             }
         }
     };
-    let _ = timeout((shortest / BRIEF_PART).clamp(BRIEF, BRIEF_MAX), answered).await;
+    let _ = timeout(brief(shortest), answered).await;
     let all = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(still_locked())));
     drop(reply.send(all.collect()));
     // By then a claim that was not renewed is dead.

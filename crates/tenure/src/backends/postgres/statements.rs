@@ -1,5 +1,7 @@
 //! The statements, for one schema.
 
+use crate::hash::fnv1a;
+
 /// The server's time in microseconds. Not `now()`, which stands still within a transaction; and not `extract`, whose decimal numbers take
 /// longer. Both factors have one type: for two types PostgreSQL would take an operator that somebody put into `public`.
 pub(super) const NOW: &str = "(pg_catalog.date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint";
@@ -13,6 +15,9 @@ const LIMITED: &str = "set_config('lock_timeout', '1000', true)";
 const HEARD: &str = "ARRAY(SELECT key FROM pg_catalog.unnest(inboxes) AS key
                      WHERE CASE WHEN pg_try_advisory_lock(key) THEN NOT pg_advisory_unlock(key) ELSE true END)";
 
+/// The first key of the lock that is a name's turn: "tenu".
+const TURNS: i32 = 0x7465_6e75;
+
 /// How long a name is remembered after its last grant, in microseconds: far longer than any statement whose answer a client takes.
 const SWEPT_AFTER: u64 = 3_600_000_000;
 
@@ -21,6 +26,7 @@ const ROW: &str = "name, id, number, ttl, token, block_end, granted, expires, cl
 
 #[derive(Debug)]
 pub(super) struct Statements {
+    schema: String,
     pub(super) claim: String,
     pub(super) release: String,
     pub(super) renew: String,
@@ -70,6 +76,7 @@ impl Statements {
         };
         let take_one = taken(&unlocked_if(&format!("queue IS NULL AND (id IS NULL OR expires <= {NOW})")));
         Self {
+            schema: schema.to_owned(),
             // A free name, new or not: taken by this one statement. Names are locked in their order, here and everywhere, so that no two
             // clients wait for each other, and what somebody else has locked is passed over. The clock is read once a row is locked.
             //
@@ -164,10 +171,11 @@ impl Statements {
             ),
             write: format!(
                 "UPDATE {schema}.names n SET id = w.id, number = w.number, ttl = w.ttl, token = w.token, block_end = w.block_end,
-                   granted = w.granted, expires = w.expires, client = w.client, queue = w.queue, inboxes = w.inboxes::bigint[], last = w.last
+                   granted = w.granted, expires = w.expires, last = w.last, waiters = w.waiters, client = w.client,
+                   inboxes = w.inboxes::bigint[], queue = w.queue
                  FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-                   $9::bigint[], $10::text[], $11::text[], $12::text[])
-                   AS w(name, id, number, ttl, token, block_end, granted, expires, last, client, queue, inboxes)
+                   $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::bytea[])
+                   AS w(name, id, number, ttl, token, block_end, granted, expires, last, waiters, client, inboxes, queue)
                  WHERE n.name = w.name"
             ),
             notify: "SELECT pg_notify(a.channel, a.message) FROM unnest($1::text[], $2::text[]) AS a(channel, message)".to_owned(),
@@ -196,7 +204,20 @@ impl Statements {
     }
 }
 
-/// What makes the tables. Each statement may find its work done.
+impl Statements {
+    /// Waits for one's turn with a name until the transaction ends. Whoever waits for a row itself is not served in order: with each
+    /// change the row becomes another one, for which all that waited queue up anew, behind those who came later.
+    ///
+    /// The two keys are of another kind than the one that a client's lock has. Names whose keys are alike share their turns.
+    pub(super) fn turn(&self, name: &str) -> String {
+        let hash = fnv1a(self.schema.bytes().chain([0]).chain(name.bytes()));
+        let key = (hash ^ hash >> 32) as u32;
+        format!("SELECT pg_catalog.pg_advisory_xact_lock({TURNS}, {})", key.cast_signed())
+    }
+}
+
+/// What makes the tables. Each statement may find its work done. A queue is not compressed: it is short as it is, and to
+/// compress a long one takes longer than all the rest of a transaction.
 pub(super) fn tables(schema: &str, version: i32, with_schema: bool) -> String {
     let made = if with_schema { format!("CREATE SCHEMA IF NOT EXISTS {schema};") } else { String::new() };
     format!(
@@ -206,8 +227,9 @@ pub(super) fn tables(schema: &str, version: i32, with_schema: bool) -> String {
          CREATE TABLE IF NOT EXISTS {schema}.names (
            name text COLLATE \"C\" PRIMARY KEY,
            id bigint, number bigint, ttl bigint, token bigint, block_end bigint, granted bigint, expires bigint, client text,
-           queue text, inboxes bigint[], last bigint NOT NULL
+           waiters bigint, queue bytea, inboxes bigint[], last bigint NOT NULL
          ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+         ALTER TABLE {schema}.names ALTER COLUMN queue SET STORAGE EXTERNAL;
          INSERT INTO {schema}.meta SELECT {version}, 0 WHERE NOT EXISTS (SELECT FROM {schema}.meta);"
     )
 }

@@ -3,6 +3,7 @@
 use rusqlite::ErrorCode;
 
 use crate::error::{Certainty, Error, ErrorKind};
+use crate::machine::Unreadable;
 
 /// Translates an error of a statement that ran before the commit: nothing of it was applied.
 pub(super) fn before_commit(error: rusqlite::Error) -> Error {
@@ -41,7 +42,7 @@ fn translate(error: rusqlite::Error) -> Error {
 }
 
 /// A row that this version cannot read.
-pub(super) fn unreadable(name: &str, error: serde_json::Error) -> Error {
+pub(super) fn unreadable(name: &str, error: Unreadable) -> Error {
     Error::new(ErrorKind::Store, format!("the row of {name:?} is damaged"))
         .because(error)
         .with_certainty(Certainty::NotApplied)

@@ -1,7 +1,7 @@
 //! The embedded store: one SQLite file for all processes of one machine.
 //!
 //! `sqlite:` is the default file ([`default_path`](crate::default_path)), `sqlite:PATH` another one, on a local
-//! file system. Each name is one row that holds its queue of claims as JSON; every operation runs the pure
+//! file system. Each name is one row that holds its queue of claims; every operation runs the pure
 //! machine inside `BEGIN IMMEDIATE`, in WAL mode. Operations that are pending at the same moment share one
 //! transaction. A waiter in another process is woken through the FIFO of its client, not by polling.
 //!

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use super::error::{before_commit, unreadable};
 use crate::error::Result;
@@ -13,14 +13,16 @@ use crate::name::Name;
 /// The rows a transaction has touched.
 pub(super) struct Rows<'a> {
     connection: &'a Connection,
-    /// Each queue, and its text as it stands in the file.
-    loaded: HashMap<Name, (Queue, Option<String>)>,
+    /// Each queue, and its bytes as they stand in the file.
+    loaded: HashMap<Name, (Queue, Option<Vec<u8>>)>,
     forgotten: u64,
+    /// How many operations the transaction has.
+    ops: usize,
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(connection: &'a Connection, forgotten: u64) -> Self {
-        Self { connection, loaded: HashMap::new(), forgotten }
+    pub(super) fn new(connection: &'a Connection, forgotten: u64, ops: usize) -> Self {
+        Self { connection, loaded: HashMap::new(), forgotten, ops }
     }
 
     /// The queue of a name.
@@ -29,10 +31,12 @@ impl<'a> Rows<'a> {
             Entry::Occupied(loaded) => loaded.into_mut(),
             Entry::Vacant(vacant) => {
                 let row = match read(self.connection, name)? {
-                    Some((queue, text)) => (queue, Some(text)),
+                    Some((queue, bytes)) => (queue, Some(bytes)),
                     None => (Queue::new(self.forgotten), None),
                 };
-                vacant.insert(row)
+                let row = vacant.insert(row);
+                row.0.prepare_for(self.ops);
+                row
             }
         };
         Ok(queue)
@@ -51,27 +55,34 @@ impl<'a> Rows<'a> {
                 }
                 continue;
             }
-            let text = serde_json::to_string(queue).map_err(|error| unreadable(name.as_str(), error))?;
-            if before.as_ref() != Some(&text) {
+            let bytes = queue.to_bytes();
+            if before.as_ref() != Some(&bytes) {
                 let put = self.connection.prepare_cached(
-                    "INSERT INTO names VALUES (?1, ?2, ?3)
-                     ON CONFLICT DO UPDATE SET queue = excluded.queue, dead_at = excluded.dead_at",
+                    "INSERT INTO names (name, holder, waiters, dead_at, queue) VALUES (?1, ?2, ?3, ?4, ?5)
+                     ON CONFLICT DO UPDATE SET holder = excluded.holder, waiters = excluded.waiters,
+                       dead_at = excluded.dead_at, queue = excluded.queue",
                 );
                 let dead_at = i64::try_from(queue.dead_at().as_micros()).unwrap_or(i64::MAX);
-                put.and_then(|mut put| put.execute((name.as_str(), &text, dead_at))).map_err(before_commit)?;
+                let holder = queue.holders().next().map(|claim| &*claim.label);
+                let waiters = i64::try_from(queue.waiters().count()).unwrap_or(i64::MAX);
+                let row = (name.as_str(), holder, waiters, dead_at, &bytes);
+                put.and_then(|mut put| put.execute(row)).map_err(before_commit)?;
             }
         }
         Ok(forgotten)
     }
 }
 
-/// Reads a name's queue, and its text as it stands in the file.
-pub(super) fn read(connection: &Connection, name: &Name) -> Result<Option<(Queue, String)>> {
+/// Reads a name's queue, and its bytes as they stand in the file.
+pub(super) fn read(connection: &Connection, name: &Name) -> Result<Option<(Queue, Vec<u8>)>> {
     let mut statement = connection.prepare_cached("SELECT queue FROM names WHERE name = ?1").map_err(before_commit)?;
-    let text: Option<String> =
-        statement.query_row([name.as_str()], |row| row.get(0)).optional().map_err(before_commit)?;
-    let Some(text) = text else { return Ok(None) };
-    let mut queue: Queue = serde_json::from_str(&text).map_err(|error| unreadable(name.as_str(), error))?;
-    queue.prepare();
-    Ok(Some((queue, text)))
+    let bytes = statement.query_row([name.as_str()], |row| bytes(row, 0)).optional().map_err(before_commit)?;
+    let Some(bytes) = bytes else { return Ok(None) };
+    let queue = Queue::from_bytes(&bytes).map_err(|error| unreadable(name.as_str(), error))?;
+    Ok(Some((queue, bytes)))
+}
+
+/// A queue's bytes, whatever type a hand that changed them gave them.
+pub(super) fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
+    Ok(row.get_ref(column)?.as_bytes_or_null()?.unwrap_or_default().to_vec())
 }

@@ -7,6 +7,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use super::error::{at_commit, before_commit};
+use super::rows;
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::Queue;
@@ -14,7 +15,7 @@ use crate::machine::Queue;
 /// "tenu" in the file's header: this is a tenure store.
 const APPLICATION_ID: i64 = 0x7465_6e75;
 /// The version of the schema this code reads and writes.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 /// The most dead names forgotten in one transaction.
 const SWEEP_MAX: usize = 64;
 
@@ -87,6 +88,12 @@ fn check(connection: &Connection) -> Result<()> {
             "the store was made by a newer tenure (schema {version}, this one knows {SCHEMA_VERSION}); upgrade tenure"
         )));
     }
+    if id == APPLICATION_ID && version < SCHEMA_VERSION {
+        return Err(refused(format!(
+            "the store was made by an older tenure (schema {version}, this one needs {SCHEMA_VERSION}); \
+             when nothing uses it, move it away and a new one is made"
+        )));
+    }
     Ok(())
 }
 
@@ -99,7 +106,7 @@ fn make(transaction: &Transaction<'_>) -> Result<()> {
     check(transaction)?;
     let schema = format!(
         "CREATE TABLE IF NOT EXISTS names (
-             name TEXT PRIMARY KEY, queue TEXT NOT NULL, dead_at INTEGER NOT NULL
+             name TEXT PRIMARY KEY, holder TEXT, waiters INTEGER, dead_at INTEGER NOT NULL, queue BLOB NOT NULL
          ) WITHOUT ROWID;
          CREATE INDEX IF NOT EXISTS names_by_death ON names (dead_at);
          CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -177,16 +184,16 @@ pub(super) fn forget_dead(connection: &Connection, now: Moment, forgotten: &mut 
         .map_err(before_commit)?;
     let now = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
     let limit = i64::try_from(SWEEP_MAX).unwrap_or(i64::MAX);
-    let rows = find.query_map((now, limit), |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
-    let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(before_commit)?;
+    let found = find.query_map((now, limit), |row| Ok((row.get::<_, String>(0)?, rows::bytes(row, 1)?)));
+    let found: Vec<_> = found.and_then(Iterator::collect).map_err(before_commit)?;
     let mut delete = connection.prepare_cached("DELETE FROM names WHERE name = ?1").map_err(before_commit)?;
-    for (name, queue) in &rows {
-        match serde_json::from_str::<Queue>(queue) {
+    for (name, queue) in &found {
+        match Queue::from_bytes(queue) {
             Ok(queue) => *forgotten = (*forgotten).max(queue.high_water()),
             // Dead and damaged: its tokens go on from the wall clock, and other names are not held up by it.
             Err(error) => tracing::warn!(name, %error, "forgot a damaged row"),
         }
         delete.execute([name]).map_err(before_commit)?;
     }
-    Ok(rows.len())
+    Ok(found.len())
 }

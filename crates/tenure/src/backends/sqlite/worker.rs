@@ -16,8 +16,9 @@ use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::{NameView, Op, Outcome, Queue, apply_reaching};
 use crate::name::Name;
 
-/// The most jobs in one transaction.
-const JOBS_MAX: usize = 64;
+/// The most operations in one transaction, but for what one job brings: a transaction reads and writes the whole queue
+/// of each name it is about, and others wait for the file meanwhile.
+const OPS_MAX: usize = 1024;
 /// How many transactions pass between two looks for dead names.
 const SWEEP_EVERY: u32 = 256;
 
@@ -66,11 +67,14 @@ impl Worker {
     /// Works until every sender is gone.
     pub(super) fn run(mut self, queue: &mpsc::Receiver<Job>) {
         while let Ok(first) = queue.recv() {
-            let mut writes = Vec::new();
+            let (mut writes, mut size) = (Vec::new(), 0);
             let mut next = Some(first);
             while let Some(job) = next {
                 match job {
-                    Job::Apply { ops, reply } => writes.push((ops, reply)),
+                    Job::Apply { ops, reply } => {
+                        size += ops.len();
+                        writes.push((ops, reply));
+                    }
                     // A look sees what was asked for before it.
                     Job::Inspect { name, reply } => {
                         self.write(std::mem::take(&mut writes));
@@ -81,7 +85,7 @@ impl Worker {
                         drop(reply.send(self.scan(&prefix, after.as_ref(), limit)));
                     }
                 }
-                next = if writes.len() < JOBS_MAX { queue.try_recv().ok() } else { None };
+                next = if size < OPS_MAX { queue.try_recv().ok() } else { None };
             }
             self.write(writes);
             // After the answers: nobody waits for this.
@@ -126,7 +130,7 @@ impl Worker {
         let now = self.clock.now();
         let floor = self.clock.wall_micros();
         let forgotten_before = schema::forgotten(&transaction)?;
-        let mut rows = Rows::new(&transaction, forgotten_before);
+        let mut rows = Rows::new(&transaction, forgotten_before, work.iter().map(Vec::len).sum());
         let mut outcomes = Vec::with_capacity(work.len());
         for ops in work {
             let mut answers = Vec::with_capacity(ops.len());
@@ -168,15 +172,15 @@ impl Worker {
             .connection
             .prepare_cached("SELECT name, queue FROM names WHERE name >= ?1 AND name > ?2 ORDER BY name")
             .map_err(before_commit)?;
-        let mut rows = statement.query((prefix, after.map_or("", |name| name.as_str()))).map_err(before_commit)?;
+        let mut found = statement.query((prefix, after.map_or("", |name| name.as_str()))).map_err(before_commit)?;
         let mut views = Vec::new();
-        while let Some(row) = rows.next().map_err(before_commit)? {
+        while let Some(row) = found.next().map_err(before_commit)? {
             let name: String = row.get(0).map_err(before_commit)?;
             if !name.starts_with(prefix) || views.len() >= limit {
                 break;
             }
-            let queue: String = row.get(1).map_err(before_commit)?;
-            let queue: Queue = serde_json::from_str(&queue).map_err(|error| unreadable(&name, error))?;
+            let queue = rows::bytes(row, 1).map_err(before_commit)?;
+            let queue = Queue::from_bytes(&queue).map_err(|error| unreadable(&name, error))?;
             let view = NameView::of(Name::new(&name)?, &queue, now);
             if !view.is_free() {
                 views.push(view);
