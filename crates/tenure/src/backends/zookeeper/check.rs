@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_testkit::servers::shared;
-use zookeeper_client::CreateMode;
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use super::ZookeeperBackend;
 use super::append::claim;
@@ -13,7 +13,7 @@ use super::desk::Desk;
 use super::keeper::Rounds;
 use super::look::{Ahead, Fresh, Judged};
 use super::moving::stem;
-use super::names::Node;
+use super::names::{Node, parent};
 use super::pulse::Trusted;
 use super::record::{Known, Record};
 use super::release::{Meant, release};
@@ -364,4 +364,37 @@ async fn who_waits_far_back_lists_no_more_because_the_queue_moves_on() {
     // One before which all others have gone may hold: it lists anew.
     let judged = other.judge(&elsewhere, &name, (&listing, 5), &wishes[5], false).await.unwrap();
     assert!(matches!(judged, Judged::Changed), "{judged:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_does_not_answer_leaves_its_claims_unknown_and_fails_no_others() {
+    let (ttl, desk, wish) = (Duration::from_secs(2), client("/one-fails").await, request(Duration::from_secs(2)));
+    stands(&desk, &wish).await;
+    let session = desk.table.get(wish.id).unwrap().session;
+    // As if its write were under way and not answered.
+    let writing = session.beating.clone().lock_owned().await;
+    let batch = vec![RenewRequest { name: name(), id: wish.id, ttl }];
+    let answer = renew(desk.clone(), batch).await.unwrap();
+    assert!(matches!(answer.value[..], [Renewed::Unknown(_)]), "{answer:?}");
+    drop(writing);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_fails_after_it_has_deleted_a_node_is_unknown() {
+    let (desk, wish) = (client("/partly").await, request(LONG));
+    let old = desk.session(LONG).await.unwrap();
+    orphan(&desk, &old, &wish).await;
+    // Its node is still there, but does not count: so a note is looked for, which this client may not read.
+    desk.session_ended(&old);
+    let session = desk.usual().await.unwrap();
+    let note = desk.paths.note(wish.id);
+    session.make_container(parent(&note)).await.unwrap();
+    let unreadable = [Acl::new(Permission::DELETE, AuthId::anyone())];
+    let options = CreateMode::Ephemeral.with_acls(Acls::new(&unreadable));
+    session.client.create(&note, b"", &options).await.unwrap();
+    let failed = release(desk.clone(), name(), wish.id, None).await.unwrap_err();
+    assert!(found(&desk, wish.id).await.is_empty(), "its node was deleted");
+    assert_eq!(failed.certainty(), Certainty::Unknown, "{failed}");
+    let again = release(desk.clone(), name(), wish.id, None).await.unwrap_err();
+    assert_eq!(again.certainty(), Certainty::NotApplied, "{again}");
 }

@@ -324,6 +324,13 @@ impl Desk {
         }
     }
 
+    /// Whether one of the sessions has a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        let slots = unpoisoned(&self.slots);
+        let mut places = slots.values().filter_map(|slot| slot.try_lock().ok());
+        places.any(|place| place.living().is_some_and(|session| session.is_connected()))
+    }
+
     /// The shortest timeout that a session has.
     pub(super) fn shortest(&self) -> Duration {
         unpoisoned(&self.slots).keys().min().copied().unwrap_or(TTL_USUAL)
