@@ -1,7 +1,7 @@
 //! Bounds how many claims of one client on one name are on their way to the servers; the rest wait here, in order.
 //!
-//! A session has one connection, and a server answers it in order. Without a bound, thousands of new waiters on one name
-//! would stand before every release and renewal of the client, also on other names.
+//! A session has one connection, and a server answers it in order. Without a bound, thousands of new waiters on one
+//! name would stand before every release and renewal of the client, also on other names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
