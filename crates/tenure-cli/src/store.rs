@@ -98,8 +98,8 @@ impl Store {
         }
     }
 
-    /// Lets a command work with a client, and closes it, however the work ended: no session is left at the store but for
-    /// those that a claim lives on by.
+    /// Lets a command work with a client, and closes it, however the work ended: no session is left at the store
+    /// but for those that a claim lives on by.
     pub(crate) async fn with<T>(
         &self,
         label: &str,

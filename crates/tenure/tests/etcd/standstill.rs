@@ -1,7 +1,7 @@
 //! A leader that stands still and goes on, with locks that change hands all the time.
 //!
-//! Before 3.4.31 and 3.5.13 such a leader revokes leases that are renewed (etcd#15247). Two holders may overlap then: that
-//! is counted, and what is promised all the same is checked.
+//! Before 3.4.31 and 3.5.13 such a leader revokes leases that are renewed (etcd#15247). Two holders may overlap then:
+//! that is counted, and what is promised all the same is checked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -128,8 +128,8 @@ fn judge(shared: Shared, version: &str, promised: Survival) {
     let count = |loss: fn(&Loss) -> bool| turns.iter().filter(|held| held.loss.as_ref().is_some_and(loss)).count();
     let (gone, expired) = (count(|loss| *loss == Loss::Gone), count(|loss| *loss == Loss::Expired));
     println!(
-        "etcd {version}: {} turns, {ROUNDS} standstills, {} overlaps (longest {:?}), {gone} revoked, {expired} expired, \
-         {} late writes refused",
+        "etcd {version}: {} turns, {ROUNDS} standstills, {} overlaps (longest {:?}), {gone} revoked, \
+         {expired} expired, {} late writes refused",
         turns.len(),
         overlaps.len(),
         heard.iter().max().copied().unwrap_or_default(),

@@ -174,8 +174,8 @@ impl Desk {
     /// How an exclusive claim waits behind exclusive ones of other owners: the first holds, the last is waited for. None if
     /// there are none, or the first turns out to be no claim.
     ///
-    /// Holders that have gone since the listing are passed over. In a queue that moves on as fast as it is listed, everybody
-    /// would list it again and again otherwise; and whoever waits has a watch on the last one, whoever holds.
+    /// Holders that have gone since the listing are passed over. In a queue that moves on as fast as it is listed,
+    /// everybody would list it again and again otherwise; and whoever waits has a watch on the last one, whoever holds.
     async fn waits_behind(
         &self,
         session: &Session,
@@ -198,8 +198,8 @@ impl Desk {
         Ok(Some(Judged::Waits(place, Ahead::Node(last.name.clone()))))
     }
 
-    /// The place of the first node of a listing that is there still, and what it says; looked into once for all who share the
-    /// listing. None if so many have gone since that it is not known.
+    /// The place of the first node of a listing that is there still, and what it says; looked into once for all who share
+    /// the listing. None if so many have gone since that it is not known.
     async fn front(&self, session: &Session, name: &Name, listing: &Listing) -> Answered<Option<(usize, Arc<Known>)>> {
         let look = async || {
             // As a rule the first is there. Should it have gone, others may have as well.
