@@ -91,21 +91,29 @@ pub(crate) async fn acquire(args: Acquire, store: Store, json: bool) -> Result<E
         return Err(failure);
     }
     guard.leave();
+    // The claim lives on; whatever else of this process would be left at the store does not.
+    let _ = signals.allow(FAREWELL, tenure.close()).await;
     Ok(Exit::Done)
 }
 
 pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
-    let tenure = store.connect_to_look(&label::of_caller(), json).await?;
-    let renewed = store.ask(async { Ok(tenure.renew_as(name.as_str(), &owner, args.ttl).await) }).await?;
-    let lease: Lease = match renewed {
-        Ok(lease) => lease,
-        Err(error) if is_gone(&error) && holds_otherwise(&store, &tenure, &name, &owner).await => {
-            return Err(not_a_scripts(Exit::Lost, &name, &owner));
+    let renew = async |tenure: &Tenure| {
+        let renewed = store.ask(async { Ok(tenure.renew_as(name.as_str(), &owner, args.ttl).await) }).await?;
+        match renewed {
+            Ok(lease) => told(&lease),
+            Err(error) if is_gone(&error) && holds_otherwise(&store, tenure, &name, &owner).await => {
+                Err(not_a_scripts(Exit::Lost, &name, &owner))
+            }
+            Err(error) => Err(error.into()),
         }
-        Err(error) => return Err(error.into()),
     };
+    store.with(&label::of_caller(), json, renew).await
+}
+
+/// Tells how a claim stands that was renewed.
+fn told(lease: &Lease) -> Result<Exit, Failure> {
     let state = if lease.token.is_some() { State::Held } else { State::Waiting };
     output::print_json(&Claim {
         name: &lease.name,
@@ -119,7 +127,10 @@ pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit,
         State::Held => Ok(Exit::Done),
         State::Waiting => Err(Failure::new(
             Exit::NotAcquired,
-            format!("{name}: the claim of {owner} was renewed and still waits: somebody else holds the lock"),
+            format!(
+                "{}: the claim of {} was renewed and still waits: somebody else holds the lock",
+                lease.name, lease.owner
+            ),
         )),
     }
 }
@@ -127,19 +138,21 @@ pub(crate) async fn renew(args: Renew, store: Store, json: bool) -> Result<Exit,
 pub(crate) async fn release(args: Release, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
     let owner = Owner::new(&args.owner)?;
-    let tenure = store.connect_to_look(&label::of_caller(), json).await?;
-    let released = store.ask(tenure.release_as(name.as_str(), &owner)).await?;
-    if json {
-        output::print_json(&Released { released })?;
-    }
-    match released {
-        true => Ok(Exit::Done),
-        false if json => Ok(Exit::Nothing),
-        false if holds_otherwise(&store, &tenure, &name, &owner).await => {
-            Err(not_a_scripts(Exit::Nothing, &name, &owner))
+    let release = async |tenure: &Tenure| {
+        let released = store.ask(tenure.release_as(name.as_str(), &owner)).await?;
+        if json {
+            output::print_json(&Released { released })?;
         }
-        false => Err(Failure::new(Exit::Nothing, format!("{name}: the owner {owner} holds nothing there"))),
-    }
+        match released {
+            true => Ok(Exit::Done),
+            false if json => Ok(Exit::Nothing),
+            false if holds_otherwise(&store, tenure, &name, &owner).await => {
+                Err(not_a_scripts(Exit::Nothing, &name, &owner))
+            }
+            false => Err(Failure::new(Exit::Nothing, format!("{name}: the owner {owner} holds nothing there"))),
+        }
+    };
+    store.with(&label::of_caller(), json, release).await
 }
 
 fn is_gone(error: &Error) -> bool {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::Name;
 use tenure::machine::NameView;
+use tenure::{Name, Tenure};
 
 use crate::args::{Ls, Show};
 use crate::exit::Exit;
@@ -19,19 +19,21 @@ const UNKNOWN: &str = "-";
 
 pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
-    let tenure = store.connect_to_look(&label::of_person(), json).await?;
-    let view = store.ask(tenure.inspect(name.as_str())).await?;
-    if json {
-        output::print_json(&view)?;
-    } else {
-        output::print(describe(&view, tenure.capabilities().queue).as_bytes())?;
-    }
-    Ok(Exit::Done)
+    let show = async |tenure: &Tenure| {
+        let view = store.ask(tenure.inspect(name.as_str())).await?;
+        if json {
+            output::print_json(&view)?;
+        } else {
+            output::print(describe(&view, tenure.capabilities().queue).as_bytes())?;
+        }
+        Ok(Exit::Done)
+    };
+    store.with(&label::of_person(), json, show).await
 }
 
 pub(crate) async fn list(args: Ls, store: Store, json: bool) -> Result<Exit, Failure> {
-    let tenure = store.connect_to_look(&label::of_person(), json).await?;
-    let views = store.ask(tenure.list(&args.prefix)).await?;
+    let list = async |tenure: &Tenure| store.ask(tenure.list(&args.prefix)).await;
+    let views = store.with(&label::of_person(), json, list).await?;
     if json {
         output::print_json(&views)?;
     } else if views.is_empty() {

@@ -8,7 +8,7 @@ use tenure::{Checkup, ErrorKind, Tenure};
 use crate::duration;
 use crate::env;
 use crate::failure::{Failure, warn};
-use crate::wait::Wait;
+use crate::wait::{FAREWELL, Wait};
 
 /// How long a store may be out of reach where no `--wait` says so.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -117,6 +117,21 @@ impl Store {
             before = Some(error);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// Lets a command that only looks or ends work with a client, and closes it, however the work ended: no session is left at the store
+    /// but for those that a claim lives on by.
+    pub(crate) async fn with<T>(
+        &self,
+        label: &str,
+        json: bool,
+        work: impl AsyncFnOnce(&Tenure) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let tenure = self.connect_to_look(label, json).await?;
+        let outcome = work(&tenure).await;
+        // What is not closed by then ends by itself.
+        let _ = tokio::time::timeout(FAREWELL, tenure.close()).await;
+        outcome
     }
 
     /// Looks at the store for what makes locks unsafe or slow there.

@@ -9,6 +9,7 @@ mod keys;
 mod leases;
 mod peers;
 mod queues;
+mod standstill;
 mod support;
 mod sweeps;
 mod together;

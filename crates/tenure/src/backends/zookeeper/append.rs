@@ -44,6 +44,7 @@ pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) ->
     if let Some(refusal @ Refusal::Units { .. }) = Queue::default().refusal(&request) {
         return Ok(Answer { value: Claimed::Refused(refusal), counted_from: desk.clock.now() });
     }
+    let _under_way = desk.appends.turn(&name).await;
     let request = Arc::new(request);
     let id = request.id;
     let (entry, turn, asked_before) = desk.take_turn(&name, &request).await?;
@@ -223,7 +224,7 @@ impl Asking {
         let placed = Placed { node, number: number_given, token: number_given, version: 0 };
         self.keep(&placed);
         let listing = match listed {
-            Some(listed) => Arc::new(Listing::of(&listed?)),
+            Some(listed) => Arc::new(Listing::of(listed?)),
             None => self.desk.listing(session, &self.name, Fresh::No).await?,
         };
         Ok((placed, listing))

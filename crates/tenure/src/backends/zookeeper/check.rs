@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_testkit::servers::shared;
-use zookeeper_client::CreateMode;
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use super::ZookeeperBackend;
 use super::append::claim;
 use super::desk::Desk;
 use super::keeper::Rounds;
-use super::look::Fresh;
+use super::look::{Ahead, Fresh, Judged};
 use super::moving::stem;
-use super::names::Node;
+use super::names::{Node, parent};
 use super::pulse::Trusted;
 use super::record::{Known, Record};
-use super::release::Meant;
+use super::release::{Meant, release};
 use super::renew::renew;
 use super::session::Session;
 use super::table::Entry;
-use crate::backend::{Claimed, RenewRequest, Renewed};
+use crate::backend::{Claimed, Released, RenewRequest, Renewed};
 use crate::clock::SystemClock;
 use crate::error::{Certainty, ErrorKind};
 use crate::machine::{ClaimRequest, Shape, Standing};
@@ -336,4 +336,65 @@ async fn nothing_is_made_in_a_session_that_has_been_in_doubt_for_long() {
     let refused = claim(desk.clone(), name(), late.clone()).await.unwrap_err();
     assert_eq!((refused.kind(), refused.certainty()), (ErrorKind::Unavailable, Certainty::NotApplied), "{refused}");
     assert!(desk.table.get(late.id).is_none() && found(&desk, late.id).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_far_back_lists_no_more_because_the_queue_moves_on() {
+    let desk = client("/moves-on").await;
+    let wishes: Vec<ClaimRequest> = (0..9).map(|_| request(LONG)).collect();
+    let mut numbers = Vec::new();
+    for wish in &wishes {
+        numbers.push(stands(&desk, wish).await.number);
+    }
+    let (session, name) = (desk.session(LONG).await.unwrap(), name());
+    let listing = desk.listing(&session, &name, Fresh::No).await.unwrap();
+    // A client that has seen nothing of the queue before: it remembers no holder.
+    let other = client("/moves-on").await;
+    for (wish, number) in wishes.iter().zip(&numbers).take(5) {
+        let released = release(desk.clone(), name.clone(), wish.id, Some(*number)).await.unwrap();
+        assert_eq!(released, Released::Yes);
+    }
+    let (last, elsewhere) = (&wishes[8], other.session(LONG).await.unwrap());
+    // Its server has heard of all that.
+    other.listing(&elsewhere, &name, Fresh::Yes).await.unwrap();
+    let judged = other.judge(&elsewhere, &name, (&listing, 8), last, false).await.unwrap();
+    let Judged::Waits(place, ahead) = judged else { panic!("{judged:?}") };
+    assert_eq!((place.ahead, place.waiters_ahead), (3, 2), "those that have gone do not count");
+    assert_eq!(ahead, Ahead::Node(placed_at(&desk, wishes[7].id)), "it is woken by the one before it");
+    // One before which all others have gone may hold: it lists anew.
+    let judged = other.judge(&elsewhere, &name, (&listing, 5), &wishes[5], false).await.unwrap();
+    assert!(matches!(judged, Judged::Changed), "{judged:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_does_not_answer_leaves_its_claims_unknown_and_fails_no_others() {
+    let (ttl, desk, wish) = (Duration::from_secs(2), client("/one-fails").await, request(Duration::from_secs(2)));
+    stands(&desk, &wish).await;
+    let session = desk.table.get(wish.id).unwrap().session;
+    // As if its write were under way and not answered.
+    let writing = session.beating.clone().lock_owned().await;
+    let batch = vec![RenewRequest { name: name(), id: wish.id, ttl }];
+    let answer = renew(desk.clone(), batch).await.unwrap();
+    assert!(matches!(answer.value[..], [Renewed::Unknown(_)]), "{answer:?}");
+    drop(writing);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_fails_after_it_has_deleted_a_node_is_unknown() {
+    let (desk, wish) = (client("/partly").await, request(LONG));
+    let old = desk.session(LONG).await.unwrap();
+    orphan(&desk, &old, &wish).await;
+    // Its node is still there, but does not count: so a note is looked for, which this client may not read.
+    desk.session_ended(&old);
+    let session = desk.usual().await.unwrap();
+    let note = desk.paths.note(wish.id);
+    session.make_container(parent(&note)).await.unwrap();
+    let unreadable = [Acl::new(Permission::DELETE, AuthId::anyone())];
+    let options = CreateMode::Ephemeral.with_acls(Acls::new(&unreadable));
+    session.client.create(&note, b"", &options).await.unwrap();
+    let failed = release(desk.clone(), name(), wish.id, None).await.unwrap_err();
+    assert!(found(&desk, wish.id).await.is_empty(), "its node was deleted");
+    assert_eq!(failed.certainty(), Certainty::Unknown, "{failed}");
+    let again = release(desk.clone(), name(), wish.id, None).await.unwrap_err();
+    assert_eq!(again.certainty(), Certainty::NotApplied, "{again}");
 }

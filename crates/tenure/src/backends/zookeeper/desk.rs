@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use super::appends::Appends;
 use super::close::Closings;
 use super::doubt::Doubted;
 use super::error::unavailable;
@@ -71,6 +72,7 @@ pub(super) struct Desk {
     pub(super) doubted: Arc<Doubted>,
     slots: Mutex<HashMap<Duration, Slot>>,
     pub(super) lister: Lister,
+    pub(super) appends: Appends,
     pub(super) closings: Closings,
     ended: Mutex<VecDeque<i64>>,
     known: Mutex<HashMap<String, Arc<Known>>>,
@@ -106,6 +108,7 @@ impl Desk {
             doubted: Arc::default(),
             slots: Mutex::default(),
             lister: Lister::default(),
+            appends: Appends::default(),
             closings: Closings::default(),
             ended: Mutex::default(),
             known: Mutex::default(),
@@ -319,6 +322,13 @@ impl Desk {
         {
             place.session.take_if(|held| held.id == session.id);
         }
+    }
+
+    /// Whether one of the sessions has a connection.
+    pub(super) fn is_connected(&self) -> bool {
+        let slots = unpoisoned(&self.slots);
+        let mut places = slots.values().filter_map(|slot| slot.try_lock().ok());
+        places.any(|place| place.living().is_some_and(|session| session.is_connected()))
     }
 
     /// The shortest timeout that a session has.

@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::OnceCell;
 
 use super::desk::{Desk, pause};
 use super::look::Fresh;
 use super::names::{Node, Order, in_order};
+use super::record::Known;
 use super::session::{Answered, Session};
 use crate::machine::Shape;
 use crate::name::Name;
@@ -17,23 +20,32 @@ use crate::name::Name;
 pub(super) struct Listing {
     pub(super) nodes: Vec<Node>,
     order: Order,
-    /// The first place of each owner's tag.
-    tags: HashMap<u64, usize>,
+    /// The first place of each owner's tag, once somebody asks: the first in the queue never does.
+    tags: OnceLock<HashMap<u64, usize>>,
     /// So many at the front are exclusive, and called as claims are here.
     plain: usize,
+    /// See [`Desk::front`].
+    pub(super) front: OnceCell<Option<(usize, Arc<Known>)>>,
 }
 
 impl Listing {
-    pub(super) fn of(children: &[String]) -> Self {
+    pub(super) fn of(children: Vec<String>) -> Self {
         let nodes = in_order(children);
-        let mut tags = HashMap::with_capacity(nodes.len());
-        for (place, node) in nodes.iter().enumerate() {
-            if let Some(tag) = node.tag {
-                tags.entry(tag).or_insert(place);
-            }
-        }
         let plain = nodes.iter().take_while(|node| node.id.is_some() && node.shape == Shape::Exclusive).count();
-        Self { order: Order::of(&nodes), nodes, tags, plain }
+        Self { order: Order::of(&nodes), nodes, tags: OnceLock::new(), plain, front: OnceCell::new() }
+    }
+
+    fn first_of(&self, tag: u64) -> Option<usize> {
+        let tags = self.tags.get_or_init(|| {
+            let mut tags = HashMap::with_capacity(self.nodes.len());
+            for (place, node) in self.nodes.iter().enumerate() {
+                if let Some(tag) = node.tag {
+                    tags.entry(tag).or_insert(place);
+                }
+            }
+            tags
+        });
+        tags.get(&tag).copied()
     }
 
     /// The place of the node that is called so.
@@ -45,7 +57,7 @@ impl Listing {
     /// Whether all before this place are exclusive claims of owners without this tag: whoever comes behind them waits, and
     /// nothing else of them matters.
     pub(super) fn is_plain_before(&self, place: usize, tag: u64) -> bool {
-        place <= self.plain && self.tags.get(&tag).is_none_or(|first| *first >= place)
+        place == 0 || place <= self.plain && self.first_of(tag).is_none_or(|first| first >= place)
     }
 }
 
@@ -140,7 +152,7 @@ impl Desk {
             pause(took.min(CROWD_PAUSE_MAX)).await;
         }
         let (turn, begun) = (self.lister.turn(), self.clock.now());
-        let listing = Arc::new(Listing::of(&self.children(session, &self.paths.of(name), fresh).await?));
+        let listing = Arc::new(Listing::of(self.children(session, &self.paths.of(name), fresh).await?));
         let took = self.clock.now().since(begun);
         *latest = Some(Listed { turn, listing: listing.clone(), took });
         Ok(listing)
@@ -163,7 +175,7 @@ mod tests {
         let mut children: Vec<String> = (0..6).rev().map(|number| node(number, Shape::Exclusive)).collect();
         children.push(node(6, Shape::Shared));
         children.push("somebody-else-lock-0000000007".to_owned());
-        let listing = Listing::of(&children);
+        let listing = Listing::of(children);
         for (place, of) in listing.nodes.iter().enumerate() {
             assert_eq!(listing.place_of(&of.name), Some(place));
         }

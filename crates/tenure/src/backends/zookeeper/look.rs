@@ -17,6 +17,8 @@ use crate::name::Name;
 
 /// How many nodes are read at a time.
 const READS_MAX: usize = 256;
+/// How many hand-overs a listing may be behind, and still tell who holds.
+const FRONT_MAX: usize = 64;
 
 /// How a claim stands behind others.
 #[derive(Debug)]
@@ -142,7 +144,7 @@ impl Desk {
         let plain = request.shape == Shape::Exclusive && request.reenter.is_none();
         if plain
             && listing.is_plain_before(place, tag_of(&request.owner))
-            && let Some(waits) = self.waits_behind(session, name, before).await?
+            && let Some(waits) = self.waits_behind(session, name, listing, before).await?
         {
             return Ok(waits);
         }
@@ -171,19 +173,46 @@ impl Desk {
 
     /// How an exclusive claim waits behind exclusive ones of other owners: the first holds, the last is waited for. None if
     /// there are none, or the first turns out to be no claim.
-    async fn waits_behind(&self, session: &Session, name: &Name, before: &[Node]) -> Answered<Option<Judged>> {
-        let (Some(first), Some(last)) = (before.first(), before.last()) else { return Ok(None) };
-        let Some((first, known)) = self.read_all(session, name, std::slice::from_ref(first), true).await?.pop() else {
-            return Ok(Some(Judged::Changed));
-        };
+    ///
+    /// Holders that have gone since the listing are passed over. In a queue that moves on as fast as it is listed,
+    /// everybody would list it again and again otherwise; and whoever waits has a watch on the last one, whoever holds.
+    async fn waits_behind(
+        &self,
+        session: &Session,
+        name: &Name,
+        listing: &Listing,
+        before: &[Node],
+    ) -> Answered<Option<Judged>> {
+        let Some(last) = before.last() else { return Ok(None) };
+        let front = self.front(session, name, listing).await?;
+        // None: all before it may have gone.
+        let first = front.and_then(|(at, known)| Some((before.get(at)?, before.len() - at, known)));
+        let Some((first, ahead, known)) = first else { return Ok(Some(Judged::Changed)) };
         if !known.is_claim(&first.name) {
             return Ok(None);
         }
         let now = self.wall();
-        let queue = Queue::ordered([claim_of(&first, Some(&known), now, self.limits().max)]);
+        let queue = Queue::ordered([claim_of(first, Some(&known), now, self.limits().max)]);
         let holder = queue.place_at_the_end(now);
-        let place = Place { ahead: before.len(), waiters_ahead: before.len() - 1, ..holder };
+        let place = Place { ahead, waiters_ahead: ahead - 1, ..holder };
         Ok(Some(Judged::Waits(place, Ahead::Node(last.name.clone()))))
+    }
+
+    /// The place of the first node of a listing that is there still, and what it says; looked into once for all who share
+    /// the listing. None if so many have gone since that it is not known.
+    async fn front(&self, session: &Session, name: &Name, listing: &Listing) -> Answered<Option<(usize, Arc<Known>)>> {
+        let look = async || {
+            // As a rule the first is there. Should it have gone, others may have as well.
+            for places in [0..1, 1..FRONT_MAX] {
+                let some = listing.nodes.get(places.start..places.end.min(listing.nodes.len())).unwrap_or_default();
+                let read = self.read_all(session, name, some, true).await?;
+                if let Some((node, known)) = read.into_iter().next() {
+                    return Ok(listing.place_of(&node.name).map(|at| (at, known)));
+                }
+            }
+            Ok(None)
+        };
+        listing.front.get_or_try_init(look).await.cloned()
     }
 
     /// The claims among these nodes, and what those say that matter to an owner with this tag. None if one of them has gone.

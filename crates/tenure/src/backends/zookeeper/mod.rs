@@ -16,6 +16,7 @@
 //! Tokens are the zxids of the nodes' creation: they grow as long as the ensemble keeps its data.
 
 mod append;
+mod appends;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, clippy::unwrap_used)]
 mod check;

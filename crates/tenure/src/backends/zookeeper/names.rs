@@ -137,17 +137,21 @@ pub(super) struct Node {
 impl Node {
     /// None for a node that is not a claim at all.
     pub(super) fn parse(name: &str) -> Option<Self> {
-        let ours = parse_ours(name);
+        Self::of(name.to_owned())
+    }
+
+    fn of(name: String) -> Option<Self> {
+        let ours = parse_ours(&name);
         let number = match &ours {
             Some(ours) => ours.3,
-            None => trailing_number(name)?,
+            None => trailing_number(&name)?,
         };
         let (id, tag, shape) = match ours {
             Some((id, tag, shape, _)) => (Some(id), Some(tag), shape),
             // Others take everything: their readers are not told apart.
             None => (None, None, Shape::Exclusive),
         };
-        Some(Self { name: name.to_owned(), number, id, tag, shape })
+        Some(Self { name, number, id, tag, shape })
     }
 }
 
@@ -172,7 +176,9 @@ fn parse_ours(name: &str) -> Option<(ClaimId, u64, Shape, i64)> {
     if [18, 23].iter().any(|dash| uuid.get(*dash) != Some(&b'-')) || hex(uuid.get(19..23)?, &[]).is_none() {
         return None;
     }
-    let (shape, number) = rest.strip_prefix('-')?.rsplit_once("lock-")?;
+    let rest = rest.strip_prefix('-')?;
+    // Most of a long queue are exclusive, and need no search.
+    let (shape, number) = rest.strip_prefix("lock-").map_or_else(|| rest.rsplit_once("lock-"), |it| Some(("", it)))?;
     let shape = match shape.strip_suffix('-') {
         None if shape.is_empty() => Shape::Exclusive,
         Some("shared") => Shape::Shared,
@@ -233,8 +239,8 @@ impl Order {
 }
 
 /// The claims among the children of a name, in their order.
-pub(super) fn in_order(children: &[String]) -> Vec<Node> {
-    let mut nodes: Vec<Node> = children.iter().filter_map(|name| Node::parse(name)).collect();
+pub(super) fn in_order(children: Vec<String>) -> Vec<Node> {
+    let mut nodes: Vec<Node> = children.into_iter().filter_map(Node::of).collect();
     let order = Order::of(&nodes);
     nodes.sort_unstable_by(|a, b| order.compare(a, b));
     nodes
@@ -334,8 +340,7 @@ mod tests {
     fn claims_are_in_order_also_when_the_counter_wraps() {
         let node = |number: i64| format!("_c_01234567-89ab-cdef-0001-0123456789ab-lock-{}", digits(number));
         let order = |numbers: &[i64]| -> Vec<i64> {
-            let children: Vec<String> = numbers.iter().map(|number| node(*number)).collect();
-            in_order(&children).iter().map(|node| node.number).collect()
+            in_order(numbers.iter().map(|number| node(*number)).collect()).iter().map(|node| node.number).collect()
         };
         assert_eq!(order(&[3, 1, 2]), [1, 2, 3]);
         let (max, min) = (i64::from(i32::MAX), i64::from(i32::MIN));

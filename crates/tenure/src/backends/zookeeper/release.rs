@@ -9,7 +9,7 @@ use super::error::{of_request, restless};
 use super::look::Fresh;
 use super::names::{Node, parent};
 use super::record::{Known, claim_of};
-use super::session::{Answered, Kind, Session};
+use super::session::{Kind, Session};
 use super::stand::Note;
 use super::table::{Entry, Placed};
 use crate::backend::Released;
@@ -43,11 +43,11 @@ pub(super) async fn release(desk: Arc<Desk>, name: Name, id: ClaimId, number: Op
                 desk.table.remove(id, None);
             }
             drop(turn);
-            return released.map_err(of_request);
+            return released;
         }
     }
     let session = desk.usual().await?;
-    desk.release_found(&session, &name, id, number).await.map_err(of_request)
+    desk.release_found(&session, &name, id, number).await
 }
 
 impl Desk {
@@ -57,7 +57,7 @@ impl Desk {
         entry: &Entry,
         placed: &Placed,
         number: Option<u64>,
-    ) -> Answered<Released> {
+    ) -> Result<Released> {
         if number.is_some_and(|number| number != placed.number) {
             return Ok(Released::NotFound);
         }
@@ -77,7 +77,7 @@ impl Desk {
                 self.table.remove(id, Some(placed));
                 Ok(released)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(of_request(error)),
         }
     }
 
@@ -88,9 +88,11 @@ impl Desk {
         name: &Name,
         id: ClaimId,
         number: Option<u64>,
-    ) -> Answered<Released> {
-        let found = self.find(session, name, id, Fresh::Yes).await?;
+    ) -> Result<Released> {
+        let found = self.find(session, name, id, Fresh::Yes).await.map_err(of_request)?;
         let mut released = Released::NotFound;
+        // What was deleted before stays so, whatever fails later.
+        let mut deleted = false;
         for (node, known) in found.iter().filter(|(_, known)| number.is_none_or(|number| known.number() == number)) {
             let path = format!("{}/{}", self.paths.of(name), node.name);
             // One of a session that is over does not count: it goes by itself.
@@ -98,13 +100,18 @@ impl Desk {
             // With a number it is one attempt's claim, and not that of one that takes it over meanwhile.
             let version = number.map(|_| known.version);
             match session.ask(Kind::Write, || session.client.delete(&path, version)).await {
-                Ok(()) if counts => released = Released::Yes,
-                Ok(()) | Err(Refused::NoNode | Refused::BadVersion) => {}
-                Err(error) => return Err(error),
+                Ok(()) => {
+                    deleted = true;
+                    if counts {
+                        released = Released::Yes;
+                    }
+                }
+                Err(Refused::NoNode | Refused::BadVersion) => {}
+                Err(error) => return Err(of_request(error).unknown_if(deleted)),
             }
         }
         if released == Released::NotFound
-            && let Some(note) = self.note(session, id).await?
+            && let Some(note) = self.note(session, id).await.map_err(|error| of_request(error).unknown_if(deleted))?
             && number.is_none_or(|number| number == note.number)
         {
             return Ok(Released::Broken { by: note.by, reason: note.reason });

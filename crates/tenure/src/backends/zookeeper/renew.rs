@@ -18,7 +18,7 @@ use super::stand::Missing;
 use super::table::{Entry, Placed};
 use crate::backend::{Answer, RenewRequest, Renewed};
 use crate::clock::Moment;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::machine::ClaimRequest;
 use crate::owner::ClaimId;
 
@@ -51,6 +51,7 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
         let looks = some.iter().map(|request| desk.renewed(request, &own, &beats));
         for looked in join_all(looks).await {
             let (renewed, from) = looked.unwrap_or_else(|error| {
+                let error = of_request(error);
                 let why = error.to_string();
                 failure.get_or_insert(error);
                 unlike(Renewed::Unknown(why.into()))
@@ -59,10 +60,12 @@ pub(super) async fn renew(desk: Arc<Desk>, batch: Vec<RenewRequest>) -> Result<A
             counted.extend(from);
         }
     }
+    // One session that fails says nothing of the claims of others: each claim is unknown by itself then.
     if let Some(error) = failure
         && value.iter().all(|renewed| matches!(renewed, Renewed::Unknown(_)))
+        && (error.kind() == ErrorKind::Denied || !desk.is_connected())
     {
-        return Err(of_request(error));
+        return Err(error);
     }
     let counted_from = counted.into_iter().min().unwrap_or(now);
     Ok(Answer { value, counted_from })
