@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::convoy::Make;
 use super::desk::{Desk, Stood, TRIES_MAX, delete, own_and_line, put, put_again};
 use super::entry::{Entry, Line, Part, Value, head, only, revision};
 use super::error::{is_missing_lease, odd};
@@ -136,19 +137,23 @@ impl Desk {
             return Ok(None);
         }
         let value = self.value_of(request);
-        let compare = if waits { Compare::absent(&key) } else { Compare::none_under(&under) };
-        let front = || Request::Range(head(&under)).into();
-        // etcd reads all of a queue to find its front. A long one that is known need not be read.
-        let known = waits && self.ear.knows_to_be_long(name);
-        let mut success = vec![put(&key, value.encode(), lease.id)];
-        success.extend((!known).then(front));
-        if request.attempt != 0 {
+        let note = (request.attempt != 0).then(|| self.keys.note(request.id));
+        let (desk, of_name, bytes) = (self.clone(), name.clone(), value.encode());
+        let (prefix, own_key, lease_id) = (under.clone(), key.clone(), lease.id);
+        let make = move || {
+            // etcd reads all of a queue to find its front. A long one that is known need not be read.
+            let known = waits && desk.ear.knows_to_be_long(&of_name);
+            let compare = if waits { Compare::absent(&own_key) } else { Compare::none_under(&prefix) };
+            let front = || Request::Range(head(&prefix)).into();
+            let mut success = vec![put(&own_key, bytes, lease_id)];
+            success.extend((!known).then(front));
             // Used again after a break: what is told of the id from now on is about this claim.
-            success.push(delete(&self.keys.note(request.id)));
-        }
-        let mut failure = vec![Request::Range(only(&key)).into()];
-        failure.extend((!known).then(front));
-        let found = match self.put_txn(name, &lease, TxnRequest { compare: vec![compare], success, failure }).await? {
+            success.extend(note.map(|note| delete(&note)));
+            let mut failure = vec![Request::Range(only(&own_key)).into()];
+            failure.extend((!known).then(front));
+            TxnRequest { compare: vec![compare], success, failure }
+        };
+        let found = match self.put_txn(name, &lease, Box::new(make)).await? {
             Some(found) => found,
             None => return Ok(None),
         };
@@ -214,9 +219,9 @@ impl Desk {
         &self,
         name: &Name,
         lease: &Arc<Lease>,
-        request: TxnRequest,
+        make: Make,
     ) -> Result<Option<super::wire::TxnResponse>> {
-        match self.convoy.txn(name, request).await {
+        match self.convoy.txn_made(name, make).await {
             Err(Failure::Told(status)) if is_missing_lease(&status) => {
                 self.lose(lease);
                 Ok(None)
@@ -325,7 +330,7 @@ impl Desk {
         let at = value.claims.first().map(|part| part.since).unwrap_or_default();
         let compare = vec![Compare::none_since(&under, line.revision), Compare::absent(&key)];
         let success = vec![put(&key, value.encode(), lease.id)];
-        let found = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let found = self.put_txn(name, &lease, Box::new(|| TxnRequest { compare, success, failure: Vec::new() })).await?;
         self.update(request.id, &key, |known| known.unanswered = false);
         let Some(found) = found.filter(|found| found.succeeded) else { return Ok(None) };
         let created = found.header().revision;
@@ -441,7 +446,7 @@ impl Desk {
         let lease = self.leases.fresh(&self.road, ttl).await?;
         let compare = vec![Compare::modified(&found.key, found.modified)];
         let success = vec![put(&found.key, value.encode(), lease.id)];
-        let done = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let done = self.put_txn(name, &lease, Box::new(|| TxnRequest { compare, success, failure: Vec::new() })).await?;
         let done = done.is_some_and(|done| done.succeeded);
         if done {
             self.update(id, &found.key, |known| {

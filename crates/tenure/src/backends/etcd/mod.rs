@@ -35,6 +35,7 @@ mod versions;
 mod views;
 mod watched;
 mod watches;
+mod window;
 mod wire;
 
 use std::fmt;
