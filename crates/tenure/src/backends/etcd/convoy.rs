@@ -20,14 +20,15 @@ use crate::name::Name;
 
 /// How many requests are under way before others wait to travel together.
 const UNDER_WAY_MAX: usize = 4;
-/// How many transactions of one name wait before some of them are sent by themselves.
+/// How many transactions of one name wait before some of them are sent by themselves, and how many are then under way at most.
 const CROWD: usize = 8;
+const CROWD_UNDER_WAY_MAX: usize = 64;
 /// How many travel together. etcd takes 128 operations, all those of a transaction within it counted as one.
 const TOGETHER_MAX: usize = 32;
 
 type Answer = std::result::Result<TxnResponse, Failure>;
-/// Makes a transaction when it is sent: by then more may be known than when it was asked for.
-pub(super) type Make = Box<dyn FnOnce() -> TxnRequest + Send>;
+/// Makes a transaction when it is sent: by then more may be known than when it was asked for. None if it must not be sent any more.
+pub(super) type Make = Box<dyn FnOnce() -> Option<TxnRequest> + Send>;
 
 #[derive(Debug)]
 pub(super) struct Convoy {
@@ -36,7 +37,7 @@ pub(super) struct Convoy {
     yard: Mutex<Yard>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Yard {
     under_way: usize,
     /// How many may be under way while many ask for one name.
@@ -62,7 +63,14 @@ impl fmt::Debug for Traveller {
 
 impl Convoy {
     pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle) -> Arc<Self> {
-        Arc::new(Self { road, runtime, yard: Mutex::default() })
+        let yard = Yard {
+            under_way: 0,
+            window: Window::new(UNDER_WAY_MAX, CROWD_UNDER_WAY_MAX),
+            setting_out: false,
+            waiting: HashMap::new(),
+            names: VecDeque::new(),
+        };
+        Arc::new(Self { road, runtime, yard: Mutex::new(yard) })
     }
 
     fn yard(&self) -> MutexGuard<'_, Yard> {
@@ -75,7 +83,7 @@ impl Convoy {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn txn(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
-        self.run(name, Box::new(|| request), false).await
+        self.run(name, Box::new(|| Some(request)), false).await
     }
 
     /// The same, for one that is made when it is sent.
@@ -93,19 +101,21 @@ impl Convoy {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn urgent(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
-        self.run(name, Box::new(|| request), true).await
+        self.run(name, Box::new(|| Some(request)), true).await
     }
 
     async fn run(self: &Arc<Self>, name: &Name, make: Make, urgent: bool) -> Answer {
         if self.road.settings.has_user() {
             // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
-            return self.road.txn(&make()).await;
+            return match make() {
+                Some(request) => self.road.txn(&request).await,
+                None => given_up(),
+            };
         }
         let (answer, told) = oneshot::channel();
         self.yard().add(name, Traveller { make, answer }, urgent);
         self.set_out();
-        let given_up = |_| Err(Failure::Told(Status::unavailable("the request was given up")));
-        told.await.unwrap_or_else(given_up)
+        told.await.unwrap_or_else(|_| given_up())
     }
 
     /// Sends those that wait, as long as there is room: each time a task of its own, so that nobody waits for a caller that nobody polls.
@@ -137,7 +147,7 @@ impl Convoy {
         yard.setting_out.then_some(together)
     }
 
-    async fn carry(&self, place: Place, mut together: Vec<Traveller>) {
+    async fn carry(&self, place: Place, together: Vec<Traveller>) {
         let link = match self.road.link().await {
             Ok(link) => link,
             Err(error) => {
@@ -147,15 +157,15 @@ impl Convoy {
                 return;
             }
         };
-        together.retain(Traveller::is_awaited);
+        let awaited = together.into_iter().filter(Traveller::is_awaited);
+        let mut together: Vec<Sent> = awaited.filter_map(Sent::of).collect();
         if together.len() < 2 {
             if let Some(only) = together.pop() {
-                let answer = release_if_left(place, &link, link.txn((only.make)())).await;
+                let answer = release_if_left(place, &link, link.txn(only.request)).await;
                 let _ = only.answer.send(self.road.judged(&link, answer));
             }
             return;
         }
-        let together: Vec<Sent> = together.into_iter().map(Sent::of).collect();
         let success = together.iter().map(|sent| Request::Txn(sent.request.clone()).into()).collect();
         let request = TxnRequest { success, ..TxnRequest::default() };
         let answer = release_if_left(place, &link, link.txn(request)).await;
@@ -193,15 +203,15 @@ impl Traveller {
     }
 }
 
-/// A transaction that was sent with others.
+/// A transaction that is sent.
 struct Sent {
     request: TxnRequest,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Sent {
-    fn of(traveller: Traveller) -> Self {
-        Self { request: (traveller.make)(), answer: traveller.answer }
+    fn of(traveller: Traveller) -> Option<Self> {
+        Some(Self { request: (traveller.make)()?, answer: traveller.answer })
     }
 }
 
@@ -254,6 +264,10 @@ impl Yard {
         }
         next.into_iter().collect()
     }
+}
+
+fn given_up() -> Answer {
+    Err(Failure::Told(Status::unavailable("the request was given up")))
 }
 
 /// Gives everyone its own answer.

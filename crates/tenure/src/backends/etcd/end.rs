@@ -26,11 +26,14 @@ impl Desk {
     ///
     /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
     pub(super) async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
-        let known = self.known(name, id).filter(|known| known.created == 0 || number.is_none_or(|n| n == known.number));
-        if let Some(known) = &known {
-            self.update(id, &known.key, |known| known.leaving = true);
-        }
+        let known = self.leave(name, id, number);
         let released = match known {
+            Some(known) if !known.sent => {
+                // It waited to be sent, and is not any more.
+                self.forget_seen(id, &known);
+                self.leases.give_back(known.lease);
+                return Ok(Released::NotFound);
+            }
             Some(known) => self.release_known(name, id, number, known).await?,
             None => self.release_found(name, id, number).await?,
         };
