@@ -146,7 +146,7 @@ impl Desk {
             if !desk.is_sent(id, &own_key) {
                 return None;
             }
-            // etcd reads all of a queue to find its front, on every member if that is part of a write. A long one is not read.
+            // etcd reads all of a queue to find its front, and each member does if that is part of a write.
             let known = waits && desk.ear.is_long(&of_name);
             let compare = if waits { Compare::absent(&own_key) } else { Compare::none_under(&prefix) };
             let front = || Request::Range(head(&prefix)).into();
@@ -458,27 +458,6 @@ impl Desk {
             });
         }
         Ok(done)
-    }
-
-    /// Takes back a key that was made in vain.
-    async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
-        if !self.withdraw(own, None).await? {
-            // Somebody took it over, and lives by its lease.
-            self.update(id, &own.key, |known| known.repeated = true);
-        }
-        Ok(())
-    }
-
-    /// Takes back a key, unless it has changed, or the one that makes it needless.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelling leaves the outcome unknown: it ends with its lease.
-    pub(super) async fn withdraw(&self, own: &Entry, needless_by: Option<&Entry>) -> Result<bool> {
-        let unchanged = |entry: &Entry| Compare::modified(&entry.key, entry.modified);
-        let compare = std::iter::once(own).chain(needless_by).map(unchanged).collect();
-        let request = TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() };
-        Ok(self.txn(request).await?.succeeded)
     }
 
     /// The answer for a claim that has a place by this key. What is trusted from a moment on is not overdue before. None if the claim

@@ -1,39 +1,41 @@
 //! Batches transactions: those that are asked for while others are under way are sent together.
 //!
-//! etcd is busy with requests more than with what they change. Each transaction of a batch keeps its own conditions and its own
-//! answer. All that one transaction makes has one revision, which is token and place in the queue: so a batch never has two
-//! transactions about one name. Where many ask for one name, theirs are sent side by side instead, as many as etcd answers quickly.
+//! etcd is busy with requests more than with what they change. Each transaction of a batch keeps its own conditions and
+//! its own answer. All that one transaction makes has one revision, which is token and place in the queue: so a batch
+//! never has two transactions about one name. Where many ask for one name, theirs are sent side by side instead, as many
+//! as etcd answers quickly.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::link::Link;
 use super::road::{Failure, Road};
 use super::window::Window;
 use super::wire::{Answered as _, Request, Response, TxnRequest, TxnResponse};
+use crate::clock::{Clock, Moment};
 use crate::name::Name;
 
 /// How many requests are under way before others wait to travel together.
 const UNDER_WAY_MAX: usize = 4;
-/// How many transactions of one name wait before some of them are sent by themselves, and how many are then under way at most.
+/// How many transactions of one name wait before some are sent by themselves, and how many are then under way at most.
 const CROWD: usize = 8;
 const CROWD_UNDER_WAY_MAX: usize = 64;
 /// How many travel together. etcd takes 128 operations, all those of a transaction within it counted as one.
 const TOGETHER_MAX: usize = 32;
 
 type Answer = std::result::Result<TxnResponse, Failure>;
-/// Makes a transaction when it is sent: by then more may be known than when it was asked for. None if it must not be sent any more.
+/// Makes a transaction when it is sent: by then more may be known than when it was asked for. None if it was given up.
 pub(super) type Make = Box<dyn FnOnce() -> Option<TxnRequest> + Send>;
 
 #[derive(Debug)]
 pub(super) struct Convoy {
     road: Arc<Road>,
     runtime: tokio::runtime::Handle,
+    clock: Arc<dyn Clock>,
     yard: Mutex<Yard>,
 }
 
@@ -62,7 +64,7 @@ impl fmt::Debug for Traveller {
 }
 
 impl Convoy {
-    pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle) -> Arc<Self> {
+    pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle, clock: Arc<dyn Clock>) -> Arc<Self> {
         let yard = Yard {
             under_way: 0,
             window: Window::new(UNDER_WAY_MAX, CROWD_UNDER_WAY_MAX),
@@ -70,7 +72,7 @@ impl Convoy {
             waiting: HashMap::new(),
             names: VecDeque::new(),
         };
-        Arc::new(Self { road, runtime, yard: Mutex::new(yard) })
+        Arc::new(Self { road, runtime, clock, yard: Mutex::new(yard) })
     }
 
     fn yard(&self) -> MutexGuard<'_, Yard> {
@@ -126,7 +128,7 @@ impl Convoy {
             return;
         }
         while let Some(together) = self.next_together() {
-            let (convoy, place) = (self.clone(), Place { convoy: self.clone(), since: Instant::now() });
+            let (convoy, place) = (self.clone(), Place { convoy: self.clone(), since: self.clock.now() });
             self.runtime.spawn(async move { convoy.carry(place, together).await });
         }
     }
@@ -311,7 +313,7 @@ async fn release_if_left<T>(place: Place, link: &Link, answer: impl Future<Outpu
 /// One request under way. When it ends, also by being dropped, the next ones set out.
 struct Place {
     convoy: Arc<Convoy>,
-    since: Instant,
+    since: Moment,
 }
 
 impl Drop for Place {
@@ -319,7 +321,7 @@ impl Drop for Place {
         {
             let mut yard = self.convoy.yard();
             yard.under_way = yard.under_way.saturating_sub(1);
-            yard.window.answered(self.since.elapsed());
+            yard.window.answered(self.convoy.clock.now().since(self.since));
         }
         self.convoy.set_out();
     }

@@ -60,7 +60,7 @@ impl Desk {
         let road = Arc::new(Road::new(settings, clock.clone()));
         Self {
             keys,
-            convoy: Convoy::new(road.clone(), runtime.clone()),
+            convoy: Convoy::new(road.clone(), runtime.clone(), clock.clone()),
             road,
             leases: Leases::new(clock.clone()),
             ear: Ear::default(),

@@ -111,6 +111,31 @@ impl Desk {
         Ok(note.map_or(Released::NotFound, |note| Released::Broken { by: note.by, reason: note.reason }))
     }
 
+    /// Takes back a key that was made in vain.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`withdraw`](Self::withdraw).
+    pub(super) async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
+        if !self.withdraw(own, None).await? {
+            // Somebody took it over, and lives by its lease.
+            self.update(id, &own.key, |known| known.repeated = true);
+        }
+        Ok(())
+    }
+
+    /// Takes back a key, unless it has changed, or the one that makes it needless.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: it ends with its lease.
+    pub(super) async fn withdraw(&self, own: &Entry, needless_by: Option<&Entry>) -> Result<bool> {
+        let unchanged = |entry: &Entry| Compare::modified(&entry.key, entry.modified);
+        let compare = std::iter::once(own).chain(needless_by).map(unchanged).collect();
+        let request = TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() };
+        Ok(self.txn(request).await?.succeeded)
+    }
+
     /// Ends all holders' claims, or one owner's; how many.
     ///
     /// # Cancel safety

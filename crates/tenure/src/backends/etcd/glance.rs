@@ -6,12 +6,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::desk::Desk;
 use super::entry::{Entry, Line, head};
 use super::wire::Answered as _;
 use crate::backend::ClaimRequest;
+use crate::clock::Moment;
 use crate::error::Result;
 use crate::name::Name;
 
@@ -19,7 +18,7 @@ use crate::name::Name;
 const FRESH: Duration = Duration::from_secs(1);
 
 /// What was read of one name; held while it is read.
-type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Line)>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<(Moment, Line)>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Glances {
@@ -64,17 +63,18 @@ impl Desk {
     ///
     /// Cancel safe: it changes nothing.
     pub(super) async fn fresh_front(&self, name: &Name) -> Result<Line> {
-        self.glance(name, |at, _| at.elapsed() < FRESH).await
+        let now = self.clock.now();
+        self.glance(name, |at, _| now.since(at) < FRESH).await
     }
 
     /// The front of a queue as somebody else has just read it, if that is good enough, or as it is now.
-    async fn glance(&self, name: &Name, is_enough: impl FnOnce(&Instant, &Line) -> bool) -> Result<Line> {
+    async fn glance(&self, name: &Name, is_enough: impl FnOnce(Moment, &Line) -> bool) -> Result<Line> {
         let slot = self.glances.slot(name);
         let mut read = slot.lock().await;
-        if let Some((_, line)) = read.as_ref().filter(|(at, line)| is_enough(at, line)) {
+        if let Some((_, line)) = read.as_ref().filter(|(at, line)| is_enough(*at, line)) {
             return Ok(line.clone());
         }
-        let begun = Instant::now();
+        let begun = self.clock.now();
         let line = self.head(name).await?;
         *read = line.more.then(|| (begun, line.clone()));
         Ok(line)

@@ -143,11 +143,11 @@ pub(super) struct Leases {
 impl Leases {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
+            making: Gate::new(MAKING.0, MAKING.1, clock.clone()),
             clock,
             shared: tokio::sync::Mutex::default(),
             spare: Mutex::default(),
             by_id: Mutex::default(),
-            making: Gate::new(MAKING.0, MAKING.1),
         }
     }
 

@@ -225,7 +225,7 @@ impl Watches {
     }
 
     /// The names whose watches are to be checked now, and what is known by them. Called at each look.
-    pub(super) fn to_be_checked(&mut self, now: Moment) -> Vec<Belief> {
+    pub(super) fn take_due_checks(&mut self, now: Moment) -> Vec<Belief> {
         let due = self.names.iter_mut().filter_map(|(name, watched)| {
             let belief = |watched: &Watched| Belief {
                 name: name.clone(),

@@ -1,10 +1,11 @@
 //! How many requests of a crowd are sent side by side: as many as etcd answers quickly.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+
+use crate::clock::{Clock, Moment};
 
 /// An answer within this time leaves room for one more. Several round trips of a cluster in one data centre.
 const QUICK: Duration = Duration::from_millis(25);
@@ -41,14 +42,15 @@ impl Window {
 /// Lets in as many at a time as its window has room for, in the order they came.
 #[derive(Debug)]
 pub(super) struct Gate {
+    clock: Arc<dyn Clock>,
     room: Semaphore,
-    /// And how many permits there are more than that, until their holders leave.
+    /// And by how many permits there are too many, until their holders leave.
     window: Mutex<(Window, usize)>,
 }
 
 impl Gate {
-    pub(super) fn new(min: usize, max: usize) -> Self {
-        Self { room: Semaphore::new(min), window: Mutex::new((Window::new(min, max), 0)) }
+    pub(super) fn new(min: usize, max: usize, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, room: Semaphore::new(min), window: Mutex::new((Window::new(min, max), 0)) }
     }
 
     /// # Cancel safety
@@ -57,7 +59,7 @@ impl Gate {
     pub(super) async fn enter(&self) -> Pass<'_> {
         // It is never closed.
         let permit = self.room.acquire().await.ok();
-        Pass { gate: self, permit, since: Instant::now() }
+        Pass { gate: self, permit, since: self.clock.now() }
     }
 
     fn left(&self, permit: Option<SemaphorePermit<'_>>, took: Duration) {
@@ -85,13 +87,13 @@ impl Gate {
 pub(super) struct Pass<'a> {
     gate: &'a Gate,
     permit: Option<SemaphorePermit<'a>>,
-    since: Instant,
+    since: Moment,
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         let permit = self.permit.take();
-        self.gate.left(permit, self.since.elapsed());
+        self.gate.left(permit, self.gate.clock.now().since(self.since));
     }
 }
 
@@ -122,7 +124,7 @@ mod tests {
             pass.gate.left(pass.permit.take(), took);
             std::mem::forget(pass);
         };
-        let gate = Gate::new(2, 8);
+        let gate = Gate::new(2, 8, Arc::new(crate::clock::SystemClock));
         for _ in 0..20 {
             leaves(gate.enter().await, Duration::ZERO);
         }
