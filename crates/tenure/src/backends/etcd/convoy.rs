@@ -2,8 +2,8 @@
 //!
 //! etcd is busy with requests more than with what they change. Each transaction of a batch keeps its own conditions and
 //! its own answer. All that one transaction makes has one revision, which is token and place in the queue: so a batch
-//! never has two transactions about one name. Where many ask for one name, theirs are sent side by side instead, as many
-//! as etcd answers quickly.
+//! never has two transactions about one name. Where many ask for one name, theirs are sent side by side instead, as
+//! many as etcd answers quickly.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -249,7 +249,8 @@ impl Yard {
         together
     }
 
-    /// The next of the name whose turn it is, if many ask for it. All other names have had theirs before it has another.
+    /// The next of the name whose turn it is, if many ask for it. All other names have had theirs before it has
+    /// another.
     fn first_of_a_crowd(&mut self) -> Vec<Traveller> {
         let Some(of_name) = self.names.front().and_then(|name| self.waiting.get_mut(name)) else { return Vec::new() };
         if of_name.len() < CROWD {

@@ -231,11 +231,13 @@ impl Line {
         self.entries.iter().find(|entry| entry.part(claim.id).is_some() || foreign_id(&entry.key) == claim.id)
     }
 
-    /// The key that holds for the owner of a claim that waits behind it, if the claim may re-enter it. `queue` is that of this line.
+    /// The key that holds for the owner of a claim that waits behind it, if the claim may re-enter it. `queue` is
+    /// that of this line.
     pub(super) fn outer_of(&self, own: &Entry, id: ClaimId, queue: &Queue) -> Option<&Entry> {
         let (value, part) = own.value.as_ref().zip(own.part(id))?;
         let joinable = |held: &&Claim| held.owner == value.owner && !held.solo && held.shape.covers(part.shape);
-        // Who holds depends on those before alone, so the holders before this key are those of the whole queue that came before.
+        // Who holds depends on those before alone, so the holders before this key are those of the whole queue that
+        // came before.
         queue.holders().filter(joinable).filter_map(|held| self.holding(held)).find(|outer| outer.created < own.created)
     }
 }

@@ -1,6 +1,7 @@
 //! The front of a queue: as its watch tells it, or else read once for all who need it at the same time.
 //!
-//! etcd reads all keys of a queue to find its front. Where a thousand wait while their watch is made anew, each would read it.
+//! etcd reads all keys of a queue to find its front. Where a thousand wait while their watch is made anew, each would
+//! read it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,8 +40,8 @@ impl Glances {
 impl Desk {
     /// The front of a queue after a key was made by this revision: as it is known if it is long, else as it is now.
     ///
-    /// For a claim whose owner has no other it may be older: the key stands behind all that is known. Other owners may have come to hold
-    /// just before it, and then it re-enters, or is refused.
+    /// For a claim whose owner has no other it may be older: the key stands behind all that is known. Other owners
+    /// may have come to hold just before it, and then it re-enters, or is refused.
     ///
     /// # Cancel safety
     ///
@@ -115,8 +116,8 @@ impl Desk {
         if line.revision >= created { self.telling(name, line).await } else { self.line(name).await }
     }
 
-    /// Whether a claim stands behind others, as far as is known, and there is nothing else to it. That stays true when more is known: of
-    /// the keys before it none is added, and the watch tells when they go.
+    /// Whether a claim stands behind others, as far as is known, and there is nothing else to it. That stays true
+    /// when more is known: of the keys before it none is added, and the watch tells when they go.
     pub(super) fn plainly_waits(&self, line: &Line, own: &Entry, request: &ClaimRequest) -> bool {
         let before = line.queue_before(own.created, self.wall());
         !before.has_room_for(request)

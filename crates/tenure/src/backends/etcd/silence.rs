@@ -1,5 +1,5 @@
-//! Finds watches that tell nothing any more although their stream lives: once per ttl the keys that hold, as far as is known, are
-//! read. So news that were missed cost about a ttl, and not the name.
+//! Finds watches that tell nothing any more although their stream lives: once per ttl the keys that hold, as far as
+//! is known, are read. So news that were missed cost about a ttl, and not the name.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Desk {
         let _ = timeout(GRACE, pending::<()>()).await;
         for belief in doubted {
             if self.ear.watches().begin_anew_if_believed(&belief) {
-                tracing::warn!(name = %belief.name, "a watch of etcd told nothing of what had changed: it is made anew");
+                tracing::warn!(name = %belief.name, "a watch told nothing of what had changed: it is made anew");
             }
         }
     }
@@ -128,7 +128,8 @@ mod tests {
         let begun = Instant::now();
         let stands = |claimed: &Claimed| matches!(claimed, Claimed::Stands(standing) if standing.state.is_err());
         assert!(stands(&waiter.claim(&name, waits).await.unwrap().value));
-        // One more behind it: that it is told shows that the watch is served at once, and the queue is not read again and again.
+        // One more behind it: that it is told shows that the watch is served at once, and the queue is not read again
+        // and again.
         holder.claim(&name, claim()).await.unwrap();
         let is_told = || {
             let told = |watched: &mut Watched| watched.is_told(id) && !watched.may_lag();

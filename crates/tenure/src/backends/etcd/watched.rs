@@ -122,7 +122,8 @@ impl Watched {
         !self.waiters.is_empty()
     }
 
-    /// Whether it is time to ask etcd whether the watch still tells: once per ttl while somebody depends on it. Called at each look.
+    /// Whether it is time to ask etcd whether the watch still tells: once per ttl while somebody depends on it.
+    /// Called at each look.
     pub(super) fn is_to_be_checked(&mut self, looks_every: Duration) -> bool {
         if !self.has_waiters() {
             self.ttl = Duration::MAX;

@@ -38,7 +38,8 @@ pub(super) struct Watches {
     /// To the stream that is open; each watch sends two commands in its life.
     commands: Option<UnboundedSender<WatchRequest>>,
     names: HashMap<Name, Watched>,
-    /// Those whose queues were long when they were last seen, also while they are not watched: a stream may be opened anew.
+    /// Those whose queues were long when they were last seen, also while they are not watched: a stream may be opened
+    /// anew.
     long: HashSet<Name>,
     /// The name that a claim waits for.
     waits: HashMap<ClaimId, Name>,

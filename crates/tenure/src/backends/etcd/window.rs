@@ -12,8 +12,8 @@ const QUICK: Duration = Duration::from_millis(25);
 /// An answer that takes longer than this halves the window: etcd has more to do than it can.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Grows by one with each quick answer; a slow one halves it. Many clients that share a cluster so leave room for each other, and
-/// for renewals.
+/// Grows by one with each quick answer; a slow one halves it. Many clients that share a cluster so leave room for
+/// each other, and for renewals.
 #[derive(Debug)]
 pub(super) struct Window {
     size: usize,
