@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::convoy::Make;
 use super::desk::{Desk, Stood, TRIES_MAX, delete, own_and_line, put, put_again};
 use super::entry::{Entry, Line, Part, Value, head, only, revision};
 use super::error::{is_missing_lease, odd};
@@ -65,7 +66,9 @@ impl Desk {
             let line = self.line(name).await?;
             return self.settle(name, request, None, &line, false).await;
         }
-        let lease = match known.filter(lasting) {
+        // One that was never sent has nothing in etcd, and needs no lease that is kept alive for it.
+        let useful = |known: &Known| lasting(known) && (known.sent || self.is_trusted(&known.lease));
+        let lease = match known.filter(useful) {
             Some(known) if self.is_trusted(&known.lease) => known.lease,
             Some(known) => {
                 // Asked for a good while ago, without an answer.
@@ -78,7 +81,7 @@ impl Desk {
             None => self.lease_for(request).await?,
         };
         if let Some(own) = self.made_before(name, request, &lease).await? {
-            let line = self.line_of_known(name, request.id, Some(&own)).await?;
+            let line = self.line_of_known(name, request, Some(&own)).await?;
             return self.settle(name, request, Some(own), &line, true).await;
         }
         // One that is not to wait is appended only where it holds, unless others come and go too fast to see that.
@@ -103,7 +106,7 @@ impl Desk {
     /// again: behind all others who ask for this name, it might take as long as before.
     async fn made_before(&self, name: &Name, request: &ClaimRequest, lease: &Arc<Lease>) -> Result<Option<Entry>> {
         let key = self.keys.claim(name, lease.id, request.id);
-        let asked = |known: &Known| known.created == 0 && known.key == key;
+        let asked = |known: &Known| known.sent && known.created == 0 && known.key == key;
         if !request.queue || request.attempt != 0 || !self.known(name, request.id).is_some_and(|known| asked(&known)) {
             return Ok(None);
         }
@@ -136,19 +139,26 @@ impl Desk {
             return Ok(None);
         }
         let value = self.value_of(request);
-        let compare = if waits { Compare::absent(&key) } else { Compare::none_under(&under) };
-        let front = || Request::Range(head(&under)).into();
-        // etcd reads all of a queue to find its front. A long one that is known need not be read.
-        let known = waits && self.ear.knows_to_be_long(name);
-        let mut success = vec![put(&key, value.encode(), lease.id)];
-        success.extend((!known).then(front));
-        if request.attempt != 0 {
+        let note = (request.attempt != 0).then(|| self.keys.note(request.id));
+        let (desk, of_name, bytes) = (self.clone(), name.clone(), value.encode());
+        let (prefix, own_key, lease_id, id) = (under.clone(), key.clone(), lease.id, request.id);
+        let make = move || {
+            if !desk.is_sent(id, &own_key) {
+                return None;
+            }
+            // etcd reads all of a queue to find its front, and each member does if that is part of a write.
+            let known = waits && desk.ear.is_long(&of_name);
+            let compare = if waits { Compare::absent(&own_key) } else { Compare::none_under(&prefix) };
+            let front = || Request::Range(head(&prefix)).into();
+            let mut success = vec![put(&own_key, bytes, lease_id)];
+            success.extend((!known).then(front));
             // Used again after a break: what is told of the id from now on is about this claim.
-            success.push(delete(&self.keys.note(request.id)));
-        }
-        let mut failure = vec![Request::Range(only(&key)).into()];
-        failure.extend((!known).then(front));
-        let found = match self.put_txn(name, &lease, TxnRequest { compare: vec![compare], success, failure }).await? {
+            success.extend(note.map(|note| delete(&note)));
+            let mut failure = vec![Request::Range(only(&own_key)).into()];
+            failure.extend((!known).then(front));
+            Some(TxnRequest { compare: vec![compare], success, failure })
+        };
+        let found = match self.put_txn(name, &lease, Box::new(make)).await? {
             Some(found) => found,
             None => return Ok(None),
         };
@@ -157,30 +167,24 @@ impl Desk {
             let (own, line) = own_and_line(&under, found)?;
             let line = match line {
                 Some(line) => self.telling(name, line).await?,
-                None => self.line_of_known(name, request.id, own.as_ref()).await?,
+                None => self.line_of_known(name, request, own.as_ref()).await?,
             };
             return self.settle(name, request, own, &line, false).await;
         }
         let created = found.header().revision;
         let line = match found.into_ranges().next() {
-            Some(front) => Line::of(&under, front.kvs, front.more, created),
-            None => self.front_at(name, created).await?,
-        };
-        let line = self.telling(name, line).await?;
-        let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
-        self.settle(name, request, Some(own), &line, true).await
-    }
-
-    /// The queue of a claim whose key was there before, without reading it if it is known.
-    async fn line_of_known(&self, name: &Name, id: ClaimId, own: Option<&Entry>) -> Result<Line> {
-        if let Some(own) = own {
-            let line = self.front_at(name, own.created).await?;
-            // One by an earlier key was there when this one was made. Whether it still is, nobody but etcd can say.
-            if line.find(id).is_none_or(|found| found.key == own.key) {
-                return self.telling(name, line).await;
+            Some(front) => {
+                if front.more {
+                    self.ear.watches().found_long(name);
+                }
+                Line::of(&under, front.kvs, front.more, created)
             }
-        }
-        self.line(name).await
+            None => self.front(name, request, created).await?,
+        };
+        let own = Entry { key, created, modified: created, lease: lease.id, value: Some(value) };
+        let line =
+            if self.plainly_waits(&line, &own, request) { line } else { self.telling_at(name, line, created).await? };
+        self.settle(name, request, Some(own), &line, true).await
     }
 
     /// Known before it is asked for, so that what its lease has is never taken for nobody's. False if it is being ended.
@@ -196,6 +200,7 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: request.ttl,
+            sent: before.as_ref().is_some_and(|before| before.sent),
             unanswered: true,
             repeated: before.is_some_and(|before| before.unanswered || before.repeated),
             leaving: false,
@@ -210,13 +215,8 @@ impl Desk {
     }
 
     /// A transaction that binds a key to a lease; none if the lease is gone.
-    async fn put_txn(
-        &self,
-        name: &Name,
-        lease: &Arc<Lease>,
-        request: TxnRequest,
-    ) -> Result<Option<super::wire::TxnResponse>> {
-        match self.convoy.txn(name, request).await {
+    async fn put_txn(&self, name: &Name, lease: &Arc<Lease>, make: Make) -> Result<Option<super::wire::TxnResponse>> {
+        match self.convoy.txn_made(name, make).await {
             Err(Failure::Told(status)) if is_missing_lease(&status) => {
                 self.lose(lease);
                 Ok(None)
@@ -267,7 +267,8 @@ impl Desk {
             self.take_back(request.id, own).await?;
             return Ok(Some(self.answer(Claimed::Refused(refusal))));
         }
-        if let Some(outer) = line.outer_of(own, request.id, self.wall()) {
+        let queue = line.queue(self.wall());
+        if let Some(outer) = line.outer_of(own, request.id, &queue) {
             let part = own.part(request.id).cloned().ok_or_else(odd)?;
             return self.re_enter(name, request, outer, part, Some(own), line).await;
         }
@@ -275,7 +276,7 @@ impl Desk {
             known.created = own.created;
             known.number = revision(own.created);
         });
-        match self.standing(name, request.id, own, line)? {
+        match self.standing(name, request.id, own, (line, &queue))? {
             Stood::Here(standing) => Ok(self.stands(request.id, &own.key, own.created, standing)),
             Stood::Elsewhere(line) => {
                 self.take_back(request.id, own).await?;
@@ -321,11 +322,15 @@ impl Desk {
         if !self.begin(name, request, &key, &lease) {
             return Ok(None);
         }
+        if !self.is_sent(request.id, &key) {
+            return Ok(None);
+        }
         let value = self.value_of(request);
         let at = value.claims.first().map(|part| part.since).unwrap_or_default();
         let compare = vec![Compare::none_since(&under, line.revision), Compare::absent(&key)];
         let success = vec![put(&key, value.encode(), lease.id)];
-        let found = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let found =
+            self.put_txn(name, &lease, Box::new(|| Some(TxnRequest { compare, success, failure: Vec::new() }))).await?;
         self.update(request.id, &key, |known| known.unanswered = false);
         let Some(found) = found.filter(|found| found.succeeded) else { return Ok(None) };
         let created = found.header().revision;
@@ -387,6 +392,7 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl).max(request.ttl),
+            sent: true,
             unanswered: false,
             repeated: true,
             leaving: false,
@@ -403,10 +409,11 @@ impl Desk {
             self.lengthen(name, request.id, found, request.ttl).await?;
             return Ok(None);
         }
-        if let Some(outer) = line.outer_of(found, request.id, self.wall()) {
+        let queue = line.queue(self.wall());
+        if let Some(outer) = line.outer_of(found, request.id, &queue) {
             return self.re_enter(name, request, outer, part.clone(), Some(found), line).await;
         }
-        match self.standing(name, request.id, found, line)? {
+        match self.standing(name, request.id, found, (line, &queue))? {
             Stood::Here(standing) => Ok(self.stands(request.id, &found.key, found.created, standing)),
             Stood::Elsewhere(_) => {
                 // Asked for once more without this key, it is answered for by the other.
@@ -441,7 +448,8 @@ impl Desk {
         let lease = self.leases.fresh(&self.road, ttl).await?;
         let compare = vec![Compare::modified(&found.key, found.modified)];
         let success = vec![put(&found.key, value.encode(), lease.id)];
-        let done = self.put_txn(name, &lease, TxnRequest { compare, success, failure: Vec::new() }).await?;
+        let done =
+            self.put_txn(name, &lease, Box::new(|| Some(TxnRequest { compare, success, failure: Vec::new() }))).await?;
         let done = done.is_some_and(|done| done.succeeded);
         if done {
             self.update(id, &found.key, |known| {
@@ -450,27 +458,6 @@ impl Desk {
             });
         }
         Ok(done)
-    }
-
-    /// Takes back a key that was made in vain.
-    async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
-        if !self.withdraw(own, None).await? {
-            // Somebody took it over, and lives by its lease.
-            self.update(id, &own.key, |known| known.repeated = true);
-        }
-        Ok(())
-    }
-
-    /// Takes back a key, unless it has changed, or the one that makes it needless.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelling leaves the outcome unknown: it ends with its lease.
-    pub(super) async fn withdraw(&self, own: &Entry, needless_by: Option<&Entry>) -> Result<bool> {
-        let unchanged = |entry: &Entry| Compare::modified(&entry.key, entry.modified);
-        let compare = std::iter::once(own).chain(needless_by).map(unchanged).collect();
-        let request = TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() };
-        Ok(self.txn(request).await?.succeeded)
     }
 
     /// The answer for a claim that has a place by this key. What is trusted from a moment on is not overdue before. None if the claim

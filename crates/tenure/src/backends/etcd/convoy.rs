@@ -1,10 +1,12 @@
-//! Many transactions as one: those that are asked for while some are under way travel together.
+//! Batches transactions: those that are asked for while others are under way are sent together.
 //!
-//! etcd is busy with requests more than with what they change. Each member of a convoy is a transaction within one, with conditions
-//! and answers of its own. All that one transaction makes has one revision, which is token and place in the queue: so no two of a
-//! convoy are about one name.
+//! etcd is busy with requests more than with what they change. Each transaction of a batch keeps its own conditions and
+//! its own answer. All that one transaction makes has one revision, which is token and place in the queue: so a batch
+//! never has two transactions about one name. Where many ask for one name, theirs are sent side by side instead, as
+//! many as etcd answers quickly.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -12,26 +14,36 @@ use tonic::{Code, Status};
 
 use super::link::Link;
 use super::road::{Failure, Road};
+use super::window::Window;
 use super::wire::{Answered as _, Request, Response, TxnRequest, TxnResponse};
+use crate::clock::{Clock, Moment};
 use crate::name::Name;
 
 /// How many requests are under way before others wait to travel together.
 const UNDER_WAY_MAX: usize = 4;
+/// How many transactions of one name wait before some are sent by themselves, and how many are then under way at most.
+const CROWD: usize = 8;
+const CROWD_UNDER_WAY_MAX: usize = 64;
 /// How many travel together. etcd takes 128 operations, all those of a transaction within it counted as one.
 const TOGETHER_MAX: usize = 32;
 
 type Answer = std::result::Result<TxnResponse, Failure>;
+/// Makes a transaction when it is sent: by then more may be known than when it was asked for. None if it was given up.
+pub(super) type Make = Box<dyn FnOnce() -> Option<TxnRequest> + Send>;
 
 #[derive(Debug)]
 pub(super) struct Convoy {
     road: Arc<Road>,
     runtime: tokio::runtime::Handle,
+    clock: Arc<dyn Clock>,
     yard: Mutex<Yard>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Yard {
     under_way: usize,
+    /// How many may be under way while many ask for one name.
+    window: Window,
     /// Whether somebody is about to send all that there is room for.
     setting_out: bool,
     /// Those about each name, in order.
@@ -40,15 +52,27 @@ struct Yard {
     names: VecDeque<Name>,
 }
 
-#[derive(Debug)]
 struct Traveller {
-    request: TxnRequest,
+    make: Make,
     answer: oneshot::Sender<Answer>,
 }
 
+impl fmt::Debug for Traveller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traveller").finish_non_exhaustive()
+    }
+}
+
 impl Convoy {
-    pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle) -> Arc<Self> {
-        Arc::new(Self { road, runtime, yard: Mutex::default() })
+    pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let yard = Yard {
+            under_way: 0,
+            window: Window::new(UNDER_WAY_MAX, CROWD_UNDER_WAY_MAX),
+            setting_out: false,
+            waiting: HashMap::new(),
+            names: VecDeque::new(),
+        };
+        Arc::new(Self { road, runtime, clock, yard: Mutex::new(yard) })
     }
 
     fn yard(&self) -> MutexGuard<'_, Yard> {
@@ -61,7 +85,16 @@ impl Convoy {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn txn(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
-        self.run(name, request, false).await
+        self.run(name, Box::new(|| Some(request)), false).await
+    }
+
+    /// The same, for one that is made when it is sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves its outcome unknown.
+    pub(super) async fn txn_made(self: &Arc<Self>, name: &Name, make: Make) -> Answer {
+        self.run(name, make, false).await
     }
 
     /// The same, before all others of its name that were not sent yet.
@@ -70,19 +103,21 @@ impl Convoy {
     ///
     /// Cancelling leaves its outcome unknown.
     pub(super) async fn urgent(self: &Arc<Self>, name: &Name, request: TxnRequest) -> Answer {
-        self.run(name, request, true).await
+        self.run(name, Box::new(|| Some(request)), true).await
     }
 
-    async fn run(self: &Arc<Self>, name: &Name, request: TxnRequest, urgent: bool) -> Answer {
+    async fn run(self: &Arc<Self>, name: &Name, make: Make, urgent: bool) -> Answer {
         if self.road.settings.has_user() {
             // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
-            return self.road.txn(&request).await;
+            return match make() {
+                Some(request) => self.road.txn(&request).await,
+                None => given_up(),
+            };
         }
         let (answer, told) = oneshot::channel();
-        self.yard().add(name, Traveller { request, answer }, urgent);
+        self.yard().add(name, Traveller { make, answer }, urgent);
         self.set_out();
-        let given_up = |_| Err(Failure::Told(Status::unavailable("the request was given up")));
-        told.await.unwrap_or_else(given_up)
+        told.await.unwrap_or_else(|_| given_up())
     }
 
     /// Sends those that wait, as long as there is room: each time a task of its own, so that nobody waits for a caller that nobody polls.
@@ -93,7 +128,7 @@ impl Convoy {
             return;
         }
         while let Some(together) = self.next_together() {
-            let (convoy, place) = (self.clone(), Place(self.clone()));
+            let (convoy, place) = (self.clone(), Place { convoy: self.clone(), since: self.clock.now() });
             self.runtime.spawn(async move { convoy.carry(place, together).await });
         }
     }
@@ -101,15 +136,20 @@ impl Convoy {
     /// Who sets out next, if there is somebody and room.
     fn next_together(&self) -> Option<Vec<Traveller>> {
         let mut yard = self.yard();
-        let room = yard.under_way < UNDER_WAY_MAX;
-        let together = if room { yard.first_of_each_name() } else { Vec::new() };
+        let together = if yard.under_way < UNDER_WAY_MAX {
+            yard.first_of_each_name()
+        } else if yard.under_way < yard.window.size() {
+            yard.first_of_a_crowd()
+        } else {
+            Vec::new()
+        };
         // Told under the same lock that whoever comes next takes: it is seen to by one of both.
         yard.setting_out = !together.is_empty();
         yard.under_way += usize::from(yard.setting_out);
         yard.setting_out.then_some(together)
     }
 
-    async fn carry(&self, place: Place, mut together: Vec<Traveller>) {
+    async fn carry(&self, place: Place, together: Vec<Traveller>) {
         let link = match self.road.link().await {
             Ok(link) => link,
             Err(error) => {
@@ -119,7 +159,8 @@ impl Convoy {
                 return;
             }
         };
-        together.retain(Traveller::is_awaited);
+        let awaited = together.into_iter().filter(Traveller::is_awaited);
+        let mut together: Vec<Sent> = awaited.filter_map(Sent::of).collect();
         if together.len() < 2 {
             if let Some(only) = together.pop() {
                 let answer = release_if_left(place, &link, link.txn(only.request)).await;
@@ -127,30 +168,31 @@ impl Convoy {
             }
             return;
         }
-        let success = together.iter().map(|traveller| Request::Txn(traveller.request.clone()).into()).collect();
+        let success = together.iter().map(|sent| Request::Txn(sent.request.clone()).into()).collect();
         let request = TxnRequest { success, ..TxnRequest::default() };
         let answer = release_if_left(place, &link, link.txn(request)).await;
         match self.road.judged(&link, answer) {
             Ok(answer) => share(together, answer),
             Err(Failure::Told(status)) if is_refusal(&status) => self.one_by_one(&link, together).await,
             Err(Failure::Told(status)) => {
-                for traveller in together {
-                    let _ = traveller.answer.send(Err(Failure::Told(status.clone())));
+                for sent in together {
+                    let _ = sent.answer.send(Err(Failure::Told(status.clone())));
                 }
             }
             Err(Failure::Unreachable(error)) => {
-                for traveller in together {
-                    let _ = traveller.answer.send(Err(Failure::Unreachable(error.again())));
+                for sent in together {
+                    let _ = sent.answer.send(Err(Failure::Unreachable(error.again())));
                 }
             }
         }
     }
 
     /// One of them was refused, and all with it: nothing was done. Which one, each finds out by itself.
-    async fn one_by_one(&self, link: &Link, together: Vec<Traveller>) {
-        let each = together.into_iter().filter(Traveller::is_awaited).map(|traveller| async move {
-            let answer = self.road.judged(link, link.txn(traveller.request).await);
-            let _ = traveller.answer.send(answer);
+    async fn one_by_one(&self, link: &Link, together: Vec<Sent>) {
+        let awaited = together.into_iter().filter(|sent| !sent.answer.is_closed());
+        let each = awaited.map(|sent| async move {
+            let answer = self.road.judged(link, link.txn(sent.request).await);
+            let _ = sent.answer.send(answer);
         });
         futures_util::future::join_all(each).await;
     }
@@ -160,6 +202,18 @@ impl Traveller {
     /// One that was given up has not been sent, and must not be: its release may have been.
     fn is_awaited(&self) -> bool {
         !self.answer.is_closed()
+    }
+}
+
+/// A transaction that is sent.
+struct Sent {
+    request: TxnRequest,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Sent {
+    fn of(traveller: Traveller) -> Option<Self> {
+        Some(Self { request: (traveller.make)()?, answer: traveller.answer })
     }
 }
 
@@ -194,19 +248,42 @@ impl Yard {
         self.names.extend(more);
         together
     }
+
+    /// The next of the name whose turn it is, if many ask for it. All other names have had theirs before it has
+    /// another.
+    fn first_of_a_crowd(&mut self) -> Vec<Traveller> {
+        let Some(of_name) = self.names.front().and_then(|name| self.waiting.get_mut(name)) else { return Vec::new() };
+        if of_name.len() < CROWD {
+            return Vec::new();
+        }
+        let next = std::iter::from_fn(|| of_name.pop_front()).find(Traveller::is_awaited);
+        let is_empty = of_name.is_empty();
+        if let Some(name) = self.names.pop_front() {
+            if is_empty {
+                self.waiting.remove(&name);
+            } else {
+                self.names.push_back(name);
+            }
+        }
+        next.into_iter().collect()
+    }
+}
+
+fn given_up() -> Answer {
+    Err(Failure::Told(Status::unavailable("the request was given up")))
 }
 
 /// Gives everyone its own answer.
-fn share(together: Vec<Traveller>, answer: TxnResponse) {
+fn share(together: Vec<Sent>, answer: TxnResponse) {
     let header = answer.header();
     let mut answers = answer.responses.into_iter();
-    for traveller in together {
+    for sent in together {
         let answer = match answers.next().and_then(|op| op.response) {
             // What is within another carries no header of its own.
             Some(Response::Txn(own)) => Ok(TxnResponse { header: Some(header), ..own }),
             _ => Err(Failure::Told(Status::data_loss("an answer is missing"))),
         };
-        let _ = traveller.answer.send(answer);
+        let _ = sent.answer.send(answer);
     }
 }
 
@@ -235,14 +312,18 @@ async fn release_if_left<T>(place: Place, link: &Link, answer: impl Future<Outpu
 }
 
 /// One request under way. When it ends, also by being dropped, the next ones set out.
-struct Place(Arc<Convoy>);
+struct Place {
+    convoy: Arc<Convoy>,
+    since: Moment,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
         {
-            let mut yard = self.0.yard();
+            let mut yard = self.convoy.yard();
             yard.under_way = yard.under_way.saturating_sub(1);
+            yard.window.answered(self.convoy.clock.now().since(self.since));
         }
-        self.0.set_out();
+        self.convoy.set_out();
     }
 }

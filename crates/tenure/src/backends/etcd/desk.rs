@@ -7,6 +7,7 @@ use super::convoy::Convoy;
 use super::ear::Ear;
 use super::entry::{Entry, Keys, Line, Note, Part, all, head, is_claim_under, only};
 use super::error::odd;
+use super::glance::Glances;
 use super::lease::Leases;
 use super::road::Road;
 use super::table::{Claims, Known};
@@ -19,7 +20,7 @@ use super::wire::{
 use crate::backend::{Event, Standing};
 use crate::clock::{Clock, Moment};
 use crate::error::{Loss, Result};
-use crate::machine::Grant;
+use crate::machine::{Grant, Queue};
 use crate::name::Name;
 use crate::owner::ClaimId;
 use crate::token::Token;
@@ -41,6 +42,7 @@ pub(super) struct Desk {
     /// Where what is done in the background runs.
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) claims: Mutex<Claims>,
+    pub(super) glances: Glances,
 }
 
 /// How a claim stands, seen from one of its keys.
@@ -58,7 +60,7 @@ impl Desk {
         let road = Arc::new(Road::new(settings, clock.clone()));
         Self {
             keys,
-            convoy: Convoy::new(road.clone(), runtime.clone()),
+            convoy: Convoy::new(road.clone(), runtime.clone(), clock.clone()),
             road,
             leases: Leases::new(clock.clone()),
             ear: Ear::default(),
@@ -66,6 +68,7 @@ impl Desk {
             clock,
             runtime,
             claims: Mutex::default(),
+            glances: Glances::default(),
         }
     }
 
@@ -126,21 +129,6 @@ impl Desk {
         Ok((own, line.ok_or_else(odd)?))
     }
 
-    /// The front of a queue as it was at a revision or later.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
-    pub(super) async fn front_at(&self, name: &Name, revision: i64) -> Result<Line> {
-        if let Some(line) = self.ear.front_at(name, revision, self.wall()).await {
-            return Ok(line);
-        }
-        let under = self.keys.under(name);
-        let found = self.range(head(&under)).await?;
-        let revision = found.header().revision;
-        Ok(Line::of(&under, found.kvs, found.more, revision))
-    }
-
     /// The front of a queue as it was read; all of it if the front does not tell who holds: names below this one took the room, or all
     /// that were read hold.
     ///
@@ -153,9 +141,14 @@ impl Desk {
     }
 
     /// How a claim stands whose key is there; if it waits, it is told of its turn.
-    pub(super) fn standing(self: &Arc<Self>, name: &Name, id: ClaimId, own: &Entry, line: &Line) -> Result<Stood> {
+    pub(super) fn standing(
+        self: &Arc<Self>,
+        name: &Name,
+        id: ClaimId,
+        own: &Entry,
+        (line, queue): (&Line, &Queue),
+    ) -> Result<Stood> {
         let part = own.part(id).ok_or_else(odd)?;
-        let queue = line.queue(self.wall());
         let standing = match line.find(id) {
             Some(found) if found.key != own.key => return Ok(Stood::Elsewhere(line.clone())),
             Some(found) if found.created == own.created => queue.standing(id, self.wall()).ok_or_else(odd)?,
@@ -208,7 +201,8 @@ impl Desk {
             let Some(own) = own.filter(|own| own.created == known.created && own.part(id).is_some()) else {
                 return self.is_not_there(id, known).await;
             };
-            if let Some(outer) = line.outer_of(&own, id, self.wall()) {
+            let queue = line.queue(self.wall());
+            if let Some(outer) = line.outer_of(&own, id, &queue) {
                 // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
                 if self.withdraw(&own, Some(outer)).await? {
                     self.ended(id, known, Loss::Gone);
@@ -217,7 +211,7 @@ impl Desk {
                 // That one has ended meanwhile, and it may be this one's turn.
                 continue;
             }
-            match self.standing(&known.name, id, &own, &line)? {
+            match self.standing(&known.name, id, &own, (&line, &queue))? {
                 Stood::Here(standing) => {
                     if let Ok(grant) = standing.state
                         && self.takes_hold(id, &own)
@@ -297,6 +291,7 @@ impl Desk {
             holds: true,
             asked: self.clock.now(),
             ttl,
+            sent: true,
             unanswered: false,
             repeated: true,
             leaving: false,
@@ -377,7 +372,7 @@ mod tests {
         };
         let held = |own: i64| {
             let line = Line::of(&desk.keys.under(&name), vec![made(5)], false, 6);
-            match desk.standing(&name, id, &Entry::of(made(own)), &line).unwrap() {
+            match desk.standing(&name, id, &Entry::of(made(own)), (&line, &line.queue(Moment(0)))).unwrap() {
                 Stood::Here(standing) => standing.state.is_ok(),
                 Stood::Elsewhere(_) => panic!("it has one key"),
             }

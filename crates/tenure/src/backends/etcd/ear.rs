@@ -22,7 +22,7 @@ use crate::owner::ClaimId;
 /// The pause before the stream is opened again: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// How often it is looked whether the client is still there, whose key is to be watched, and which watch nobody needs any more.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// After how many looks at which nothing was told the stream has to answer; and after how many it is left.
 const SILENT: (u32, u32) = (4, 4 + (ANSWER_MAX.as_millis() / LOOK_EVERY.as_millis()) as u32);
 
@@ -57,32 +57,35 @@ impl Ear {
         self.watches().name(name)?.front()
     }
 
-    /// Whether a queue is known without asking, and so long that reading it takes its time.
-    pub(super) fn knows_to_be_long(&self, name: &Name) -> bool {
-        const LONG: usize = 64;
-        self.watches().name(name).and_then(|watched| watched.length()).is_some_and(|length| length > LONG)
+    /// Whether a queue is so long, as far as is known, that reading it takes its time.
+    pub(super) fn is_long(&self, name: &Name) -> bool {
+        self.watches().is_long(name)
     }
 
-    /// As much of the front of a queue as it takes to see who holds, once all is known that was done up to a revision; none if that is
-    /// not told soon.
+    /// As much of the front of a queue as it takes to see who holds, if it is known without asking and long.
+    pub(super) fn long_front(&self, name: &Name, now: Moment) -> Option<Line> {
+        let mut watches = self.watches();
+        if watches.is_long(name) { watches.name(name)?.holders(now) } else { None }
+    }
+
+    /// The same, once all is known that was done up to a revision; none if that is not told soon.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it only waits.
     pub(super) async fn front_at(&self, name: &Name, revision: i64, now: Moment) -> Option<Line> {
         const SOON: Duration = Duration::from_secs(1);
-        let known = async {
-            loop {
-                let news = self.watches().name(name)?.news.clone();
-                let mut news = std::pin::pin!(news.notified());
-                news.as_mut().enable();
-                if let Some(watched) = self.watches().name(name).filter(|watched| watched.knows(revision)) {
-                    return watched.holders(now);
-                }
-                news.await;
+        let told = {
+            let mut watches = self.watches();
+            let watched = watches.name(name)?;
+            if watched.knows(revision) {
+                return watched.holders(now);
             }
+            watched.when_known(revision)
         };
-        timeout(SOON, known).await.ok().flatten()
+        // It ends without an answer when the watch does.
+        timeout(SOON, told).await.ok()?.ok()?;
+        self.watches().name(name).filter(|watched| watched.knows(revision))?.holders(now)
     }
 }
 
@@ -152,6 +155,7 @@ async fn follow(desk: &Weak<Desk>, link: &Link, mut stream: Streaming<WatchRespo
                 next = look();
                 silent += 1;
                 desk.look_at_held();
+                desk.check_watches();
                 // One that is silent may be dead, and nothing else would show it.
                 silent < SILENT.0 || !desk.ear.watches().ask_for_answer() || silent < SILENT.1
             }

@@ -26,11 +26,14 @@ impl Desk {
     ///
     /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
     pub(super) async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
-        let known = self.known(name, id).filter(|known| known.created == 0 || number.is_none_or(|n| n == known.number));
-        if let Some(known) = &known {
-            self.update(id, &known.key, |known| known.leaving = true);
-        }
+        let known = self.leave(name, id, number);
         let released = match known {
+            Some(known) if !known.sent => {
+                // It waited to be sent, and is not any more.
+                self.forget_seen(id, &known);
+                self.leases.give_back(known.lease);
+                return Ok(Released::NotFound);
+            }
             Some(known) => self.release_known(name, id, number, known).await?,
             None => self.release_found(name, id, number).await?,
         };
@@ -106,6 +109,31 @@ impl Desk {
     async fn not_there(&self, id: ClaimId, number: Option<u64>) -> Result<Released> {
         let note = self.note(id, number).await?;
         Ok(note.map_or(Released::NotFound, |note| Released::Broken { by: note.by, reason: note.reason }))
+    }
+
+    /// Takes back a key that was made in vain.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`withdraw`](Self::withdraw).
+    pub(super) async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
+        if !self.withdraw(own, None).await? {
+            // Somebody took it over, and lives by its lease.
+            self.update(id, &own.key, |known| known.repeated = true);
+        }
+        Ok(())
+    }
+
+    /// Takes back a key, unless it has changed, or the one that makes it needless.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: it ends with its lease.
+    pub(super) async fn withdraw(&self, own: &Entry, needless_by: Option<&Entry>) -> Result<bool> {
+        let unchanged = |entry: &Entry| Compare::modified(&entry.key, entry.modified);
+        let compare = std::iter::once(own).chain(needless_by).map(unchanged).collect();
+        let request = TxnRequest { compare, success: vec![delete(&own.key)], failure: Vec::new() };
+        Ok(self.txn(request).await?.succeeded)
     }
 
     /// Ends all holders' claims, or one owner's; how many.

@@ -215,7 +215,7 @@ impl Line {
         Queue::ordered(self.entries.iter().flat_map(|entry| entry.claims(now)))
     }
 
-    /// The queue of those that came before.
+    /// The queue of those that came before a key.
     pub(super) fn queue_before(&self, created: i64, now: Moment) -> Queue {
         let before = self.entries.iter().filter(|entry| entry.created < created);
         Queue::ordered(before.flat_map(|entry| entry.claims(now)))
@@ -231,13 +231,14 @@ impl Line {
         self.entries.iter().find(|entry| entry.part(claim.id).is_some() || foreign_id(&entry.key) == claim.id)
     }
 
-    /// The key that holds for the owner of a claim that waits behind it, if the claim may re-enter it.
-    pub(super) fn outer_of(&self, own: &Entry, id: ClaimId, now: Moment) -> Option<&Entry> {
+    /// The key that holds for the owner of a claim that waits behind it, if the claim may re-enter it. `queue` is
+    /// that of this line.
+    pub(super) fn outer_of(&self, own: &Entry, id: ClaimId, queue: &Queue) -> Option<&Entry> {
         let (value, part) = own.value.as_ref().zip(own.part(id))?;
-        let before = self.queue_before(own.created, now);
-        let outer =
-            before.holders().find(|held| held.owner == value.owner && !held.solo && held.shape.covers(part.shape))?;
-        self.holding(outer)
+        let joinable = |held: &&Claim| held.owner == value.owner && !held.solo && held.shape.covers(part.shape);
+        // Who holds depends on those before alone, so the holders before this key are those of the whole queue that
+        // came before.
+        queue.holders().filter(joinable).filter_map(|held| self.holding(held)).find(|outer| outer.created < own.created)
     }
 }
 

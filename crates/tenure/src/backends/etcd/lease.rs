@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::link::Link;
 use super::road::{Failure, Road};
+use super::window::Gate;
 use super::wire::{Answered as _, Header, KeepAliveResponse};
 use crate::clock::{Clock, Moment, micros};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many leases without a claim are kept for the next one.
 const SPARE_MAX: usize = 64;
-/// How many leases are made at a time.
-const MAKING_MAX: usize = 16;
+/// How many leases are made at a time, at least and at most.
+const MAKING: (usize, usize) = (2, 16);
 
 /// One lease of etcd, as this client knows it.
 #[derive(Debug)]
@@ -137,17 +137,17 @@ pub(super) struct Leases {
     /// All that some claim lives by, also those that other clients made.
     by_id: Mutex<HashMap<i64, Weak<Lease>>>,
     /// For those that are made at the same time: thousands that are asked for at once keep etcd from all else.
-    making: Semaphore,
+    making: Gate,
 }
 
 impl Leases {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
+            making: Gate::new(MAKING.0, MAKING.1, clock.clone()),
             clock,
             shared: tokio::sync::Mutex::default(),
             spare: Mutex::default(),
             by_id: Mutex::default(),
-            making: Semaphore::new(MAKING_MAX),
         }
     }
 
@@ -242,8 +242,7 @@ impl Leases {
 
     /// A lease of exactly so many seconds.
     async fn make(&self, road: &Road, seconds: u64, ttl: Duration, shared: bool) -> Result<Arc<Lease>> {
-        // It is never closed.
-        let _turn = self.making.acquire().await;
+        let _pass = self.making.enter().await;
         let sent = self.clock.now();
         let asked = i64::try_from(seconds).unwrap_or(i64::MAX);
         let granted = road.ask(|link| async move { link.grant(asked).await }).await?;

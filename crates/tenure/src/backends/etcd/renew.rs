@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tonic::Status;
 
 use super::desk::{Desk, READS_MAX, Stood};
-use super::entry::{Entry, Line, head, is_claim_under, only};
+use super::entry::{Entry, Line, is_claim_under, only};
 use super::error::{odd, translate};
 use super::lease::{Kept, Lease};
 use super::link::Link;
@@ -17,13 +17,13 @@ use super::wire::{Answered as _, Header, RangeResponse, Request, TxnRequest};
 use crate::backend::{Answer, Place, RenewRequest, Renewed, Standing};
 use crate::clock::{Moment, micros};
 use crate::error::{Error, Result};
-use crate::machine::Grant;
+use crate::machine::{Grant, Queue};
 use crate::name::Name;
 use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// How many leases are kept alive over one stream, one after the other.
-const KEEPS_MAX: usize = 32;
+const KEEPS_MAX: usize = 16;
 
 /// One claim of a batch.
 struct Asked {
@@ -45,7 +45,7 @@ struct Read {
 }
 
 /// The fronts of the queues that claims of a batch wait in, or why they could not be read.
-type Fronts = HashMap<Name, std::result::Result<Line, Error>>;
+type Fronts = HashMap<Name, std::result::Result<(Line, Queue), Error>>;
 
 /// How long nothing was answered when a renewal is repeated on another connection.
 fn unanswered(ttls: impl Iterator<Item = Duration>) -> Duration {
@@ -137,6 +137,7 @@ impl Desk {
             holds: false,
             asked: self.clock.now(),
             ttl: Duration::from_micros(part.ttl),
+            sent: true,
             unanswered: false,
             repeated: true,
             leaving: false,
@@ -209,18 +210,23 @@ impl Desk {
     async fn fronts(&self, claims: &[&Asked]) -> Fronts {
         let waits = claims.iter().filter(|asked| !asked.known.holds).map(|asked| &asked.known.name);
         let names: HashSet<&Name> = waits.collect();
-        let fronts = names.into_iter().map(|name| async move { (name.clone(), self.front(name).await) });
+        let fronts = names.into_iter().map(|name| async move {
+            // The queue is made once for all that wait in it.
+            let front = self.known_front(name).await.map(|line| {
+                let queue = line.queue(self.wall());
+                (line, queue)
+            });
+            (name.clone(), front)
+        });
         join_all(fronts).await.into_iter().collect()
     }
 
-    async fn front(&self, name: &Name) -> Result<Line> {
+    async fn known_front(&self, name: &Name) -> Result<Line> {
         if let Some(known) = self.ear.front(name) {
             return Ok(known);
         }
-        let under = self.keys.under(name);
-        let found = self.range(head(&under)).await?;
-        let revision = found.header().revision;
-        self.telling(name, Line::of(&under, found.kvs, found.more, revision)).await
+        let line = self.fresh_front(name).await?;
+        self.telling(name, line).await
     }
 
     async fn judge(
@@ -294,8 +300,8 @@ impl Desk {
             Ok(Grant { token, block_end: token, at: part.since })
         } else {
             let front = fronts.get(&known.name).ok_or_else(odd)?;
-            let line = front.as_ref().map_err(Error::again)?;
-            match self.place(asked, own, line)? {
+            let (line, queue) = front.as_ref().map_err(Error::again)?;
+            match self.place(asked, own, (line, queue))? {
                 Some(state) => state,
                 None => return Ok(Renewed::Unknown("the claim is there by another key as well".into())),
             }
@@ -308,11 +314,11 @@ impl Desk {
         self: &Arc<Self>,
         asked: &Asked,
         own: &Entry,
-        line: &Line,
+        (line, queue): (&Line, &Queue),
     ) -> Result<Option<std::result::Result<Grant, Place>>> {
         let id = asked.request.id;
-        let stood = self.standing(&asked.known.name, id, own, line)?;
-        let joins = line.outer_of(own, id, self.wall()).is_some() && self.known(&asked.known.name, id).is_some();
+        let stood = self.standing(&asked.known.name, id, own, (line, queue))?;
+        let joins = line.outer_of(own, id, queue).is_some() && self.known(&asked.known.name, id).is_some();
         let settled = match stood {
             Stood::Here(standing) if !joins => {
                 if standing.state.is_ok() {

@@ -67,6 +67,7 @@ impl Desk {
                 holds: false,
                 asked: self.clock.now(),
                 ttl: lease.ttl(),
+                sent: true,
                 unanswered: true,
                 repeated: true,
                 leaving: false,

@@ -26,6 +26,8 @@ pub(super) struct Known {
     /// When it was last asked for, answered or not.
     pub(super) asked: Moment,
     pub(super) ttl: Duration,
+    /// Whether etcd may have been asked for its key: false while the request waits to be sent.
+    pub(super) sent: bool,
     /// Whether its key was asked for, and nothing was answered.
     pub(super) unanswered: bool,
     /// Whether an earlier request for its key may have been done, or may still arrive.
@@ -119,6 +121,27 @@ impl Desk {
     /// The claim with this id, should its key have to be there.
     pub(super) fn untouched(&self, id: ClaimId) -> Option<Known> {
         self.claims().0.get(&id).filter(|known| known.created != 0 && !known.leaving && !known.ending).cloned()
+    }
+
+    /// A claim that this client ends, if it is known and has this number. What was not sent by now is never sent.
+    pub(super) fn leave(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Option<Known> {
+        let mut claims = self.claims();
+        let known = claims.0.get_mut(&id).filter(|known| known.name == *name)?;
+        if known.created != 0 && number.is_some_and(|number| number != known.number) {
+            return None;
+        }
+        known.leaving = true;
+        Some(known.clone())
+    }
+
+    /// A claim's key is asked for from now on. False if it has been given up: then it must not be.
+    pub(super) fn is_sent(&self, id: ClaimId, key: &[u8]) -> bool {
+        let mut claims = self.claims();
+        let Some(known) = claims.0.get_mut(&id).filter(|known| known.key == key && !known.leaving) else {
+            return false;
+        };
+        known.sent = true;
+        true
     }
 
     /// False if the claim with this id is being ended: it is asked for anew once that is done.
@@ -268,6 +291,7 @@ mod tests {
             holds: false,
             asked,
             ttl: TTL,
+            sent: true,
             unanswered: false,
             repeated: false,
             leaving: false,

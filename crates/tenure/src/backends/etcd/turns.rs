@@ -87,8 +87,9 @@ impl Desk {
     /// lease lives is known since when it was last kept alive, and its deadline counts from there.
     fn plainly_holds(&self, line: &Line, own: &Entry, id: ClaimId) -> Option<Grant> {
         let first = line.find(id).is_some_and(|found| found.key == own.key);
-        let joins = line.outer_of(own, id, self.wall()).is_some();
-        let standing = line.queue(self.wall()).standing(id, self.wall()).filter(|_| first && !joins)?;
+        let queue = line.queue(self.wall());
+        let joins = line.outer_of(own, id, &queue).is_some();
+        let standing = queue.standing(id, self.wall()).filter(|_| first && !joins)?;
         standing.state.ok()
     }
 

@@ -7,11 +7,12 @@
 //! What is known may be old, and errs on the safe side: of the keys before a claim none is ever added, they only go, or take less.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 use super::entry::{Entry, HEAD_MAX, Line, is_claim_under};
+use super::silence::Belief;
 use super::wire::KeyEvent;
 use crate::backend::Shape;
 use crate::clock::Moment;
@@ -38,10 +39,13 @@ pub(super) struct Watched {
     heard: bool,
     waiters: HashMap<ClaimId, Waiter>,
     by_owner: HashMap<Owner, HashSet<ClaimId>>,
+    /// Who is to be told once all is known up to a revision.
+    awaited: BTreeMap<i64, Vec<oneshot::Sender<()>>>,
     /// For how many looks there was no waiter.
     pub(super) idle: u32,
-    /// Told when more is known.
-    pub(super) news: Arc<Notify>,
+    /// The shortest ttl of its waiters, and for how many looks the watch was trusted without asking.
+    ttl: Duration,
+    unchecked: u32,
 }
 
 /// A claim of this client that waits.
@@ -64,8 +68,10 @@ impl Watched {
             heard: false,
             waiters: HashMap::new(),
             by_owner: HashMap::new(),
+            awaited: BTreeMap::new(),
             idle: 0,
-            news: Arc::default(),
+            ttl: Duration::MAX,
+            unchecked: 0,
         }
     }
 
@@ -91,6 +97,7 @@ impl Watched {
         self.leave(id);
         let Some((value, part)) = own.value.as_ref().zip(own.part(id)) else { return false };
         let waiter = Waiter { key: own.key.clone(), owner: value.owner.clone(), shape: part.shape };
+        self.ttl = self.ttl.min(Duration::from_micros(part.ttl));
         self.by_owner.entry(waiter.owner.clone()).or_default().insert(id);
         self.waiters.insert(id, waiter);
         true
@@ -115,6 +122,48 @@ impl Watched {
         !self.waiters.is_empty()
     }
 
+    /// Whether it is time to ask etcd whether the watch still tells: once per ttl while somebody depends on it.
+    /// Called at each look.
+    pub(super) fn is_to_be_checked(&mut self, looks_every: Duration) -> bool {
+        if !self.has_waiters() {
+            self.ttl = Duration::MAX;
+        }
+        self.unchecked = if self.revision.is_some() { self.unchecked.saturating_add(1) } else { 0 };
+        let is_due = looks_every.saturating_mul(self.unchecked) >= self.ttl;
+        if is_due {
+            self.unchecked = 0;
+        }
+        is_due
+    }
+
+    /// The keys that hold, as far as is known.
+    pub(super) fn holding(&self, now: Moment) -> Vec<Entry> {
+        let Some((line, queue)) = self.telling(now) else { return Vec::new() };
+        let mut holding: Vec<Entry> = queue.holders().filter_map(|held| line.holding(held)).cloned().collect();
+        holding.dedup_by_key(|entry| entry.created);
+        holding
+    }
+
+    /// The waiters whose own keys were not told yet.
+    pub(super) fn untold(&self) -> Vec<ClaimId> {
+        self.waiters.keys().copied().filter(|id| !self.is_told(*id)).collect()
+    }
+
+    /// Whether the key of a waiter was told.
+    pub(super) fn is_told(&self, id: ClaimId) -> bool {
+        self.waiters.get(&id).is_some_and(|waiter| self.made.contains_key(&waiter.key))
+    }
+
+    /// Whether it still is as it was, by what the watch has told.
+    pub(super) fn believes(&self, belief: &Belief) -> bool {
+        let same = |entry: &Entry| {
+            let known = self.entries.get(&(entry.created, entry.key.clone()));
+            known.is_some_and(|known| known.modified == entry.modified)
+        };
+        let waits_untold = |id: &ClaimId| self.waiters.contains_key(id) && !self.is_told(*id);
+        self.number == belief.number && (belief.holding.iter().any(same) || belief.untold.iter().any(waits_untold))
+    }
+
     /// How many keys there are; none before they were listed.
     pub(super) fn length(&self) -> Option<usize> {
         self.revision.map(|_| self.entries.len())
@@ -125,20 +174,34 @@ impl Watched {
         self.revision.is_some_and(|known| known >= revision)
     }
 
+    /// Resolves when all is known that was done up to a revision.
+    pub(super) fn when_known(&mut self, revision: i64) -> oneshot::Receiver<()> {
+        let (tell, told) = oneshot::channel();
+        self.awaited.entry(revision).or_default().push(tell);
+        told
+    }
+
+    fn knows_more(&mut self, revision: i64) {
+        self.revision = Some(revision);
+        let later = self.awaited.split_off(&revision.saturating_add(1));
+        for tell in std::mem::replace(&mut self.awaited, later).into_values().flatten() {
+            let _ = tell.send(());
+        }
+    }
+
     /// The keys were read, after the watch had begun. The keys that are gone.
     pub(super) fn listed(&mut self, line: Line) -> Vec<Entry> {
         if self.knows(line.revision) {
             return Vec::new();
         }
-        self.revision = Some(line.revision);
         let before = std::mem::take(&mut self.entries);
         self.made.clear();
         for entry in line.entries {
             self.put(entry);
         }
+        self.knows_more(line.revision);
         let mut gone: Vec<Entry> =
             before.into_iter().filter(|(at, _)| !self.entries.contains_key(at)).map(|(_, entry)| entry).collect();
-        self.news.notify_waiters();
         let early = std::mem::take(&mut self.early);
         gone.extend(self.apply(early));
         gone
@@ -167,8 +230,7 @@ impl Watched {
                 gone.extend(self.entries.remove(&(created, kv.key)));
             }
         }
-        self.revision = Some(latest);
-        self.news.notify_waiters();
+        self.knows_more(latest);
         gone
     }
 

@@ -1,12 +1,15 @@
 //! The watches of one client: notes of breaks, names that it waits for, keys that it holds by.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::ear::LOOK_EVERY;
 use super::entry::Entry;
+use super::silence::Belief;
 use super::watched::Watched;
 use super::wire::{NO_PUTS, Nothing, WatchCancel, WatchCommand, WatchCreate, WatchRequest, end_of};
+use crate::clock::Moment;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
@@ -16,6 +19,8 @@ pub(super) const NOTES: i64 = 1;
 const IDLE_MAX: u32 = 20;
 /// How many names are watched before those without waiters are not watched on.
 const NAMES_MAX: usize = 1_024;
+/// How many keys a queue has that takes its time to be read.
+const LONG: usize = 64;
 /// How many keys are watched that claims hold by. Others are told by their renewals.
 const HELD_MAX: usize = 16_384;
 
@@ -33,6 +38,9 @@ pub(super) struct Watches {
     /// To the stream that is open; each watch sends two commands in its life.
     commands: Option<UnboundedSender<WatchRequest>>,
     names: HashMap<Name, Watched>,
+    /// Those whose queues were long when they were last seen, also while they are not watched: a stream may be opened
+    /// anew.
+    long: HashSet<Name>,
     /// The name that a claim waits for.
     waits: HashMap<ClaimId, Name>,
     held: HashMap<ClaimId, i64>,
@@ -79,9 +87,7 @@ impl Watches {
         self.commands = None;
         self.subjects.clear();
         self.waits.clear();
-        for (_, watched) in self.names.drain() {
-            watched.news.notify_waiters();
-        }
+        self.names.clear();
         let held: Vec<ClaimId> = self.held.drain().map(|(id, _)| id).collect();
         self.granted[0].extend(held);
     }
@@ -101,6 +107,29 @@ impl Watches {
 
     pub(super) fn name(&mut self, name: &Name) -> Option<&mut Watched> {
         self.names.get_mut(name)
+    }
+
+    /// Whether a queue is so long, as far as is known, that reading it takes its time.
+    pub(super) fn is_long(&mut self, name: &Name) -> bool {
+        let Some(length) = self.names.get(name).and_then(Watched::length) else { return self.long.contains(name) };
+        if length > LONG {
+            self.found_long(name);
+        } else {
+            self.long.remove(name);
+        }
+        length > LONG
+    }
+
+    /// A queue was seen to be long.
+    pub(super) fn found_long(&mut self, name: &Name) {
+        if self.long.contains(name) {
+            return;
+        }
+        if self.long.len() >= NAMES_MAX {
+            // A hint, no more: the next look at each gives it again.
+            self.long.clear();
+        }
+        self.long.insert(name.clone());
     }
 
     /// A claim waits for a name. True if its turn may have come: more may be known than when it was looked at.
@@ -131,7 +160,6 @@ impl Watches {
 
     fn drop_name(&mut self, name: &Name) {
         if let Some(watched) = self.names.remove(name) {
-            watched.news.notify_waiters();
             self.end(watched.number);
         }
     }
@@ -172,7 +200,10 @@ impl Watches {
         };
         let idle: Vec<Name> =
             self.names.iter_mut().filter_map(|(name, watched)| idle(watched).then(|| name.clone())).collect();
-        idle.iter().for_each(|name| self.drop_name(name));
+        for name in idle {
+            self.long.remove(&name);
+            self.drop_name(&name);
+        }
         let granted = std::mem::take(&mut self.granted[0]);
         std::mem::replace(&mut self.granted[1], granted)
     }
@@ -194,20 +225,53 @@ impl Watches {
         std::mem::take(&mut self.unseen)
     }
 
+    /// The names whose watches are to be checked now, and what is known by them. Called at each look.
+    pub(super) fn take_due_checks(&mut self, now: Moment) -> Vec<Belief> {
+        let due = self.names.iter_mut().filter_map(|(name, watched)| {
+            let belief = |watched: &Watched| Belief {
+                name: name.clone(),
+                number: watched.number,
+                holding: watched.holding(now),
+                untold: watched.untold(),
+            };
+            watched.is_to_be_checked(LOOK_EVERY).then(|| belief(watched))
+        });
+        due.collect()
+    }
+
+    /// Watches a name anew if what is known of it is still this, which is not so. True if that was the case.
+    pub(super) fn begin_anew_if_believed(&mut self, belief: &Belief) -> bool {
+        let believed = self.names.get(&belief.name).is_some_and(|watched| watched.believes(belief));
+        if believed {
+            self.end(belief.number);
+            self.begin_anew(belief.name.clone());
+        }
+        believed
+    }
+
+    fn begin_anew(&mut self, name: Name) {
+        let Some(under) = self.names.get(&name).map(|watched| watched.under().to_vec()) else { return };
+        let range_end = end_of(&under);
+        let number = self.begin(Subject::Name(name.clone()), under, range_end, Vec::new());
+        if let Some(watched) = self.names.get_mut(&name) {
+            watched.begin_again(number);
+        }
+    }
+
     /// etcd ended a watch. A name is watched anew if it was too far behind.
     pub(super) fn cancelled(&mut self, number: i64, lagged: bool) {
         match self.subjects.remove(&number) {
-            Some(Subject::Name(name)) if lagged => {
-                let Some(under) = self.names.get(&name).map(|watched| watched.under().to_vec()) else { return };
-                let range_end = end_of(&under);
-                let number = self.begin(Subject::Name(name.clone()), under, range_end, Vec::new());
-                if let Some(watched) = self.names.get_mut(&name) {
-                    watched.begin_again(number);
-                }
-            }
+            Some(Subject::Name(name)) if lagged => self.begin_anew(name),
             Some(Subject::Name(name)) => self.give_up(&name, number),
             Some(Subject::Held(id)) => drop(self.held.remove(&id)),
             None => {}
         }
+    }
+
+    /// From now on nothing that is told of a name is heard.
+    #[cfg(test)]
+    pub(super) fn fall_silent(&mut self, name: &Name) {
+        let number = self.names.get(name).map(|watched| watched.number);
+        number.and_then(|number| self.subjects.remove(&number));
     }
 }
