@@ -10,8 +10,8 @@ const LOST_LEAD: Duration = Duration::from_millis(2);
 const LOST_LEAD_EACH: Duration = Duration::from_micros(1);
 /// Renewals and looks are rounded down to this part of the ttl, so that many become due together.
 const GRID: u64 = 64;
-/// Those of claims that wait to this part of it: nobody trusts them to the last moment.
-const WAITING_GRID: u64 = 16;
+/// Those of claims that wait to this part of the time between two of them: nobody trusts them to the last moment.
+const WAITING_GRID: u64 = 5;
 /// The pause before a claim is asked for again: it doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DOUBLINGS: u32 = 6;
@@ -65,9 +65,10 @@ pub(crate) fn renew_at(counted_from: Moment, ttl: Duration) -> Moment {
 /// When a waiting claim asks again: in time to stay alive, and when the holder's claim would die, each
 /// waiter a little after the one before it.
 pub(crate) fn ask_at(counted_from: Moment, ttl: Duration, holder_expires_in: Duration, waiters_ahead: usize) -> Moment {
-    let alive = (counted_from + (ttl / 3).min(WAITING_RENEWAL_MAX)).as_micros();
+    let every = (ttl / 3).min(WAITING_RENEWAL_MAX);
+    let alive = (counted_from + every).as_micros();
     // Rounded down, so that those who came one after the other are renewed together.
-    let alive = Moment(alive - alive % (micros(ttl) / WAITING_GRID).max(1));
+    let alive = Moment(alive - alive % (micros(every) / WAITING_GRID).max(1));
     let stagger = STAGGER.saturating_mul(u32::try_from(waiters_ahead).unwrap_or(u32::MAX)).min(STAGGER_MAX);
     // A millisecond more: at the very moment of expiry the claim is dead, a microsecond before it is not.
     let holder_dead = counted_from + holder_expires_in + stagger + Duration::from_millis(1);
@@ -99,6 +100,20 @@ mod tests {
     use super::*;
 
     const START: Moment = Moment(1_000_000_000);
+
+    #[test]
+    fn a_waiter_asks_again_after_most_of_the_usual_time_whatever_its_ttl() {
+        for ttl in [100, 1_000, 10_000, 60_000, 3_600_000, 86_400_000].map(Duration::from_millis) {
+            let every = (ttl / 3).min(WAITING_RENEWAL_MAX);
+            for offset in 0..1_000 {
+                let from = Moment(1_000_000_000 + offset * 7_919);
+                let after = ask_at(from, ttl, TTL_FAR, 0).since(from);
+                assert!(after >= every * 4 / 5 && after <= every, "{ttl:?}: {after:?}");
+            }
+        }
+    }
+
+    const TTL_FAR: Duration = Duration::from_secs(1_000_000);
 
     #[test]
     fn a_deadline_counts_from_before_the_request_less_the_margin() {

@@ -190,7 +190,11 @@ impl Desk {
     /// Known before it is asked for, so that what its lease has is never taken for nobody's. False if it is being ended.
     fn begin(&self, name: &Name, request: &ClaimRequest, key: &[u8], lease: &Arc<Lease>) -> bool {
         // Nothing is taken over from an earlier claim with this id: it may have ended.
-        let before = self.known(name, request.id).filter(|known| known.key == key);
+        let before = self.known(name, request.id);
+        // An id that other processes may have used, or one that had another key.
+        let elsewhere =
+            request.attempt != 0 || before.as_ref().is_some_and(|before| before.elsewhere || before.key != key);
+        let before = before.filter(|known| known.key == key);
         let known = Known {
             name: name.clone(),
             key: key.to_vec(),
@@ -203,6 +207,7 @@ impl Desk {
             sent: before.as_ref().is_some_and(|before| before.sent),
             unanswered: true,
             repeated: before.is_some_and(|before| before.unanswered || before.repeated),
+            elsewhere,
             leaving: false,
             ending: false,
         };
@@ -249,7 +254,7 @@ impl Desk {
             Some(own) if appended => self.settle_appended(name, request, &own, line).await,
             Some(own) => {
                 // An earlier request made it.
-                self.update(request.id, &own.key, |known| known.repeated = true);
+                self.update(request.id, &own.key, |known| (known.repeated, known.elsewhere) = (true, true));
                 self.answer_again(name, request, &own, line).await
             }
         }
@@ -395,6 +400,7 @@ impl Desk {
             sent: true,
             unanswered: false,
             repeated: true,
+            elsewhere: true,
             leaving: false,
             ending: false,
         };

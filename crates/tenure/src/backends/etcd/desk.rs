@@ -279,6 +279,7 @@ impl Desk {
             compare.push(Compare::modified(&own.key, own.modified));
             success.push(delete(&own.key));
         }
+        self.may_be_elsewhere(id);
         if !self.txn(TxnRequest { compare, success, failure: Vec::new() }).await?.succeeded {
             return Ok(None);
         }
@@ -294,6 +295,7 @@ impl Desk {
             sent: true,
             unanswered: false,
             repeated: true,
+            elsewhere: true,
             leaving: false,
             ending: false,
         };

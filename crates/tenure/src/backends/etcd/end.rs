@@ -70,8 +70,8 @@ impl Desk {
         let own = found.into_ranges().next().ok_or_else(odd)?.kvs.into_iter().next().map(Entry::of);
         match own {
             Some(own) if own.part(id).is_some() => self.remove(name, id, number, own).await,
-            // It may be by another key: it may have joined what its owner holds, unanswered.
-            _ if known.created == 0 || known.repeated => self.release_found(name, id, number).await,
+            // It may have joined what its owner holds, unanswered. To look for it reads all of the queue.
+            _ if known.elsewhere => self.release_found(name, id, number).await,
             _ => self.not_there(id, number).await,
         }
     }
@@ -119,7 +119,7 @@ impl Desk {
     pub(super) async fn take_back(&self, id: ClaimId, own: &Entry) -> Result<()> {
         if !self.withdraw(own, None).await? {
             // Somebody took it over, and lives by its lease.
-            self.update(id, &own.key, |known| known.repeated = true);
+            self.update(id, &own.key, |known| (known.repeated, known.elsewhere) = (true, true));
         }
         Ok(())
     }

@@ -140,6 +140,7 @@ impl Desk {
             sent: true,
             unanswered: false,
             repeated: true,
+            elsewhere: true,
             leaving: false,
             ending: false,
         }))

@@ -70,6 +70,7 @@ impl Desk {
                 sent: true,
                 unanswered: true,
                 repeated: true,
+                elsewhere: true,
                 leaving: false,
                 ending: true,
             };

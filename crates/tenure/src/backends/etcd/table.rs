@@ -32,6 +32,8 @@ pub(super) struct Known {
     pub(super) unanswered: bool,
     /// Whether an earlier request for its key may have been done, or may still arrive.
     pub(super) repeated: bool,
+    /// Whether etcd may have the claim by another key: one of an earlier process or lease, or what its owner holds.
+    pub(super) elsewhere: bool,
     /// This client has asked for its end: that its key goes is no news.
     pub(super) leaving: bool,
     /// It is being ended by this client: its key may go at any moment, so it is nobody's to trust.
@@ -182,6 +184,13 @@ impl Desk {
         self.claims().living(id, key, created).map(change)
     }
 
+    /// It is about to be put where its owner holds: whether it was may stay unknown.
+    pub(super) fn may_be_elsewhere(&self, id: ClaimId) {
+        if let Some(known) = self.claims().0.get_mut(&id) {
+            known.elsewhere = true;
+        }
+    }
+
     /// A claim holds by this key. True if that is news.
     pub(super) fn takes_hold(&self, id: ClaimId, own: &Entry) -> bool {
         let holds = |known: &mut Known| !std::mem::replace(&mut known.holds, true);
@@ -294,6 +303,7 @@ mod tests {
             sent: true,
             unanswered: false,
             repeated: false,
+            elsewhere: false,
             leaving: false,
             ending: false,
         }
