@@ -510,3 +510,25 @@ async fn a_waiter_that_was_cut_off_does_not_wait_for_a_holder_that_has_long_left
     world.pass(TTL / 5).await;
     assert!(now("the waiter", waiter).await.unwrap().is_held());
 }
+
+#[tokio::test]
+async fn a_wait_that_ends_while_the_store_is_asked_once_more_is_told_what_it_said_last() {
+    for (hangs_after, kind) in [(5_800, ErrorKind::Timeout), (500, ErrorKind::Unavailable)] {
+        let world = World::new();
+        let _held = world.client("h").lock("x").ttl(TTL * 6).acquire().await.unwrap();
+        let gate = Arc::new(Gated::new(Arc::new(world.store.client())).without_queue());
+        let tenure = Tenure::over(gate.clone(), world.clock.clone(), "a");
+        let lock = tenure.lock("x").ttl(TTL).wait_strategy(WaitStrategy::Spin);
+        let mut waiting = Box::pin(lock.acquire_within(Duration::from_secs(6)));
+        let hangs_after = Duration::from_millis(hangs_after);
+        let mut passed = Duration::ZERO;
+        while passed < hangs_after {
+            still_pending(waiting.as_mut()).await;
+            world.pass(Duration::from_millis(50)).await;
+            passed += Duration::from_millis(50);
+        }
+        gate.set(Reply::Never);
+        let error = world.drive("the waiter", waiting).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+}

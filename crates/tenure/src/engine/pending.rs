@@ -16,7 +16,7 @@ use super::lease;
 use super::live::{LiveClaim, Phase, Won};
 use super::plan::Plan;
 use super::request::Request;
-use super::wait::{PATIENCE, Wait, call_limit, pause_before};
+use super::wait::{PATIENCE, Wait, call_limit, call_patience, pause_before};
 use super::watchdog::next_ask;
 use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
@@ -45,6 +45,8 @@ pub(crate) struct Pending {
     /// Whether a grant was heard of too late before.
     was_late: bool,
     last_place: Option<Place>,
+    /// Whether the last answer was that somebody else holds it.
+    was_busy: bool,
     /// Whether a try may have been applied: what fails after it is unknown too.
     unknown: bool,
     /// The claim with the same id that it took over.
@@ -73,6 +75,7 @@ impl Pending {
             waited: false,
             was_late: false,
             last_place: None,
+            was_busy: false,
             unknown: false,
             displaced,
             attempt,
@@ -171,6 +174,7 @@ impl Pending {
             *request = Some(Request::new(self.claim.clone(), call));
         }
         let Some(under_way) = request else { return Ok(true) };
+        let asked = self.core.clock.now();
         let answer = self.core.answer_within(limit, under_way).await;
         if under_way.was_attended() {
             self.core.cohorts.begin(&self.core, &self.claim);
@@ -201,6 +205,7 @@ impl Pending {
                 self.sent = queue && store.hints;
                 let held_for = place.holder_expires_in;
                 self.last_place = Some(place);
+                self.was_busy = true;
                 if matches!(wait, Wait::No) {
                     return Ok(false);
                 }
@@ -218,6 +223,10 @@ impl Pending {
                     self.core.release_behind(&displaced);
                 }
                 Err(explain::refused(&self.core, &self.plan, &refusal))
+            }
+            // The wait was over before the store had its time to answer: what it said last counts.
+            None if self.was_busy && self.core.clock.now().since(asked) < call_patience(&self.plan) => {
+                Err(self.timed_out())
             }
             Some(Err(error)) => self.try_again(wait, error).await.map(|()| true),
             None => self.try_again(wait, self.core.no_answer()).await.map(|()| true),
@@ -376,6 +385,7 @@ impl Pending {
     /// Decides whether a failed request is repeated, and pauses before it is.
     async fn try_again(&mut self, wait: Wait, error: Error) -> Result<()> {
         self.unknown |= error.certainty() == Certainty::Unknown;
+        self.was_busy = false;
         let error = error.unknown_if(self.unknown);
         let error = error.at(Step::Acquire).about(&self.plan.name).in_store(self.core.backend.url());
         if !self.unknown && !self.reached {

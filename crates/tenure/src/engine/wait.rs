@@ -35,6 +35,11 @@ impl Wait {
     }
 }
 
+/// How long a store may take to answer one request.
+pub(super) fn call_patience(plan: &Plan) -> Duration {
+    (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX)
+}
+
 /// How long one request may go unanswered before it is repeated. Evaluated when it has to be waited for.
 pub(super) fn call_limit(
     core: &Core,
@@ -43,7 +48,7 @@ pub(super) fn call_limit(
     reached: bool,
     wait: Wait,
 ) -> impl Fn() -> Moment {
-    let patience = (plan.ttl / 3).clamp(CALL_TIMEOUT_MIN, CALL_TIMEOUT_MAX);
+    let patience = call_patience(plan);
     move || {
         let now = core.clock.now();
         let started = *started.get_or_init(|| now);
