@@ -90,7 +90,7 @@ mod tests {
     use crate::machine::ClaimRequest;
     use crate::owner::Owner;
 
-    const TTL: Duration = Duration::from_secs(2);
+    const TTL: Duration = Duration::from_secs(6);
 
     fn claim() -> ClaimRequest {
         ClaimRequest {

@@ -71,9 +71,10 @@ impl Place {
         // One that speaks something else says nothing, or breaks off.
         let opened = match timeout(SUSPICIOUS, &mut opening).await {
             Ok(opened) => opened,
-            Err(_) => match speech::advice(&self.settings, &address).await {
-                Some(advice) => return Err(advice),
-                None => return opening.await,
+            Err(_) => tokio::select! {
+                biased;
+                opened = &mut opening => opened,
+                Some(advice) = speech::advice(&self.settings, &address) => return Err(advice),
             },
         };
         self.advised(opened, &address).await
