@@ -224,10 +224,7 @@ impl Pending {
                 }
                 Err(explain::refused(&self.core, &self.plan, &refusal))
             }
-            // The wait was over before the store had its time to answer: what it said last counts.
-            None if self.was_busy && self.core.clock.now().since(asked) < call_patience(&self.plan) => {
-                Err(self.timed_out())
-            }
+            None if self.was_busy && self.was_cut_short(asked, wait) => Err(self.timed_out()),
             Some(Err(error)) => self.try_again(wait, error).await.map(|()| true),
             None => self.try_again(wait, self.core.no_answer()).await.map(|()| true),
         }
@@ -424,6 +421,12 @@ impl Pending {
             return Err(self.timed_out());
         }
         Ok(())
+    }
+
+    /// Whether the wait was over before the store had its time to answer: then what it said last counts.
+    fn was_cut_short(&self, asked: Moment, wait: Wait) -> bool {
+        let now = self.core.clock.now();
+        wait.limit().is_some_and(|limit| now >= limit) && now.since(asked) < call_patience(&self.plan)
     }
 
     fn timed_out(&self) -> Error {
