@@ -30,8 +30,8 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == question)
     }
 
-    /// Whether a store is measured. To see whether everything works, Redis and what needs no server are enough, unless others
-    /// are named.
+    /// Whether a store is measured. To see whether everything works, Redis and what needs no server are enough, unless
+    /// others are named.
     pub fn measures(&self, store: &str) -> bool {
         let others = OTHERS.iter().any(|other| other.name == store);
         if self.stores.is_empty() { !(self.quick && others) } else { self.stores.iter().any(|named| named == store) }

@@ -150,7 +150,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct Common {
-    /// The store, such as redis://HOST (`tenure --help` has them all); $TENURE_URL if not given, else sqlite:, the embedded one
+    /// The store, such as redis://HOST (`tenure --help` has them all); $TENURE_URL if not given, else sqlite:, the
+    /// embedded one
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) on: Option<String>,
     /// Data as JSON on stdout, errors as JSON on stderr

@@ -1,5 +1,5 @@
-//! What may stand where the cursor is, for the scripts that `completions` prints: `tenure __complete -- WORDS…`, the last
-//! of which is being typed.
+//! What may stand where the cursor is, for the scripts that `completions` prints: `tenure __complete -- WORDS…`, the
+//! last of which is being typed.
 //!
 //! Answered on stdout: `words`, and then one a line with what it means behind a tab; `files`; or `command`, if what is
 //! typed belongs to the command that is run.

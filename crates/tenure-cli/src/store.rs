@@ -75,8 +75,8 @@ impl Store {
         tenure::redacted(&self.url)
     }
 
-    /// Connects for what only looks or ends. Where there is no file yet nothing is locked, and none is made: its path may
-    /// be mistyped.
+    /// Connects for what only looks or ends. Where there is no file yet nothing is locked, and none is made: its path
+    /// may be mistyped.
     pub(crate) async fn connect_to_look(&self, label: &str, json: bool) -> Result<Tenure, Failure> {
         let file = self.url.strip_prefix("sqlite:").filter(|path| !path.contains('?'));
         if file.is_none_or(|path| Path::new(path).exists()) {
@@ -119,8 +119,8 @@ impl Store {
         }
     }
 
-    /// Lets a command that only looks or ends work with a client, and closes it, however the work ended: no session is left at the store
-    /// but for those that a claim lives on by.
+    /// Lets a command that only looks or ends work with a client, and closes it, however the work ended: no session is
+    /// left at the store but for those that a claim lives on by.
     pub(crate) async fn with<T>(
         &self,
         label: &str,

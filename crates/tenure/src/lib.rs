@@ -33,8 +33,8 @@
 //!
 //! # Features
 //!
-//! `redis`, `redlock` and `sqlite` are on by default; `etcd`, `postgres` and `zookeeper` are the other stores, `full` all of
-//! them. `memory:` is always there. `testing` has a clock that tests drive.
+//! `redis`, `redlock` and `sqlite` are on by default; `etcd`, `postgres` and `zookeeper` are the other stores, `full`
+//! all of them. `memory:` is always there. `testing` has a clock that tests drive.
 //!
 //! # Writing a store
 //!

@@ -73,8 +73,8 @@ impl TenureBuilder {
         self
     }
 
-    /// The ttl of every lock that does not choose its own ([`Lock::ttl`]). 10 s by default, or what comes closest to that
-    /// in the store.
+    /// The ttl of every lock that does not choose its own ([`Lock::ttl`]). 10 s by default, or what comes closest to
+    /// that in the store.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.defaults.ttl = Some(ttl);
         self

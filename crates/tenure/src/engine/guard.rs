@@ -157,13 +157,14 @@ impl Guard {
     }
 
     /// Renews the lease now, and answers how long it can be trusted. The watchdog does so by itself every third of the
-    /// ttl; this is for [`no_renewal`](crate::Lock::no_renewal), and for a full ttl before a step that cannot be stopped.
+    /// ttl; this is for [`no_renewal`](crate::Lock::no_renewal), and for a full ttl before a step that cannot be
+    /// stopped.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lease is lost.
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer: the lease can be trusted for as long as before
-    /// ([`remaining`](Self::remaining)).
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer: the lease can be trusted
+    /// for as long as before ([`remaining`](Self::remaining)).
     ///
     /// # Cancel safety
     ///

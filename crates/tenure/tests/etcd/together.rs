@@ -94,7 +94,8 @@ async fn a_member_that_hangs_is_left_although_nobody_waits_for_it_to_the_end() {
     let name = Name::new("x").unwrap();
     let answers = async || tokio::time::timeout(Duration::from_millis(500), backend.inspect(&name)).await.is_ok();
     let mut hung = 0;
-    // A pause may cost the member in use its leader, so that the client goes to one that had its turn: then all over again.
+    // A pause may cost the member in use its leader, so that the client goes to one that had its turn: then all over
+    // again.
     for turn in 0..4 * etcd.size() {
         if turn >= etcd.size() && hung > 0 {
             break;

@@ -94,8 +94,8 @@ async fn a_slow_minority_is_not_waited_for_and_keeps_nothing() {
     }
     for _ in 0..20 {
         for client in [&a, &b] {
-            // Where a busy machine delays a quick node past the slow ones, the name is free a moment later. What the attempt
-            // before left would be in the way for its ttl, which is longer than anybody waits here.
+            // Where a busy machine delays a quick node past the slow ones, the name is free a moment later. What the
+            // attempt before left would be in the way for its ttl, which is longer than anybody waits here.
             let guard = take(&client.lock("x").ttl(LONG)).await;
             patiently("the release", guard.release()).await.unwrap();
         }

@@ -102,8 +102,8 @@ impl Desk {
         }
     }
 
-    /// The key of a claim that was asked for before, if it was made and nobody heard of it. It is looked for before it is asked for
-    /// again: behind all others who ask for this name, it might take as long as before.
+    /// The key of a claim that was asked for before, if it was made and nobody heard of it. It is looked for before it
+    /// is asked for again: behind all others who ask for this name, it might take as long as before.
     async fn made_before(&self, name: &Name, request: &ClaimRequest, lease: &Arc<Lease>) -> Result<Option<Entry>> {
         let key = self.keys.claim(name, lease.id, request.id);
         let asked = |known: &Known| known.sent && known.created == 0 && known.key == key;

@@ -152,8 +152,8 @@ impl Desk {
         let standing = match line.find(id) {
             Some(found) if found.key != own.key => return Ok(Stood::Elsewhere(line.clone())),
             Some(found) if found.created == own.created => queue.standing(id, self.wall()).ok_or_else(odd)?,
-            // Too far back to be read with the others: somebody waits before it. Or the queue was looked at before the key was made, and
-            // had an earlier one of the same name at best: nobody can say who is before it.
+            // Too far back to be read with the others: somebody waits before it. Or the queue was looked at before the
+            // key was made, and had an earlier one of the same name at best: nobody can say who is before it.
             _ => {
                 let (number, ttl) = (own.number_of(part), Duration::from_micros(part.ttl));
                 Standing { number, ttl, state: Err(queue.place_at_the_end(self.wall())) }

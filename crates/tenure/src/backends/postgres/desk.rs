@@ -89,8 +89,8 @@ impl Desk {
         let (refused, nothing) = (state.is_full(), ops.is_empty());
         if !refused && !nothing {
             if fresh {
-                // An earlier call may hang, and so may other connections; but not one that has answered since that call. To open
-                // new ones in place of those makes a server that is only slow slower still.
+                // An earlier call may hang, and so may other connections; but not one that has answered since that
+                // call. To open new ones in place of those makes a server that is only slow slower still.
                 state.idle.close_silent(since_asked(&ops));
             }
             let lane = state.push(Task { kind, ops, reply }, fresh);

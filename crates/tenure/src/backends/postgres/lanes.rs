@@ -16,7 +16,8 @@ use crate::name::Name;
 
 /// The most operations in one statement, unless they come as one, or are all of one name.
 pub(super) const BATCH_MAX: usize = 64;
-/// The most renewals of one name in one transaction: the server ends one that stands still for 2 s, and each looks for its claim in the queue.
+/// The most renewals of one name in one transaction: the server ends one that stands still for 2 s, and each looks for
+/// its claim in the queue.
 const ALONE_MAX: usize = 4096;
 /// How many renewals any other operation counts as, which may look through the whole queue, more than once.
 const ALONE_COST: usize = 4;

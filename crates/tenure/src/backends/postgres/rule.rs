@@ -298,8 +298,8 @@ enum Before<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Whether others may be granted by it. They all wait for this, so it goes past those who wait for their turn: it has only the one whose
-/// turn it is to wait for.
+/// Whether others may be granted by it. They all wait for this, so it goes past those who wait for their turn: it has
+/// only the one whose turn it is to wait for.
 fn hands_over(op: &Op) -> bool {
     matches!(op, Op::Release { .. } | Op::NextBlock { .. } | Op::Break { .. })
 }

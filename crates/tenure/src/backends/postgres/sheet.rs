@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::machine::{Op, Outcome};
 use crate::name::Name;
 
-/// How long renewals that are done wait at least, and at most, for those asked for with them, whose rows are locked: as a rule that is over by
-/// then. In between it is a part of the shortest ttl, well before whoever asked would ask again.
+/// How long renewals that are done wait at least, and at most, for those asked for with them, whose rows are locked: as
+/// a rule that is over by then. In between it is a part of the shortest ttl, well before whoever asked would ask again.
 const BRIEF: Duration = Duration::from_millis(20);
 const BRIEF_MAX: Duration = Duration::from_secs(1);
 const BRIEF_PART: u32 = 18;
@@ -161,8 +161,8 @@ pub(super) fn still_locked() -> Error {
     unavailable("somebody keeps the name's row locked")
 }
 
-/// Answers with what is known after a moment. What is not known by then is done all the same: it is waited for, as what nobody waits for is
-/// not done any more.
+/// Answers with what is known after a moment. What is not known by then is done all the same: it is waited for, as what
+/// nobody waits for is not done any more.
 async fn finish(
     reply: oneshot::Sender<Outcomes>,
     (shortest, longest): (Duration, Duration),

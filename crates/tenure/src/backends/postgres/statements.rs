@@ -205,10 +205,12 @@ impl Statements {
 }
 
 impl Statements {
-    /// Waits for one's turn with a name until the transaction ends. Whoever waits for a row itself is not served in order: with each
-    /// change the row becomes another one, for which all that waited queue up anew, behind those who came later.
+    /// Waits for one's turn with a name until the transaction ends. Whoever waits for a row itself is not served in
+    /// order: with each change the row becomes another one, for which all that waited queue up anew, behind those who
+    /// came later.
     ///
-    /// The two keys are of another kind than the one that a client's lock has. Names whose keys are alike share their turns.
+    /// The two keys are of another kind than the one that a client's lock has. Names whose keys are alike share their
+    /// turns.
     pub(super) fn turn(&self, name: &str) -> String {
         let hash = fnv1a(self.schema.bytes().chain([0]).chain(name.bytes()));
         let key = (hash ^ hash >> 32) as u32;
@@ -216,8 +218,8 @@ impl Statements {
     }
 }
 
-/// What makes the tables. Each statement may find its work done. A queue is not compressed: it is short as it is, and to
-/// compress a long one takes longer than all the rest of a transaction.
+/// What makes the tables. Each statement may find its work done. A queue is not compressed: it is short as it is, and
+/// to compress a long one takes longer than all the rest of a transaction.
 pub(super) fn tables(schema: &str, version: i32, with_schema: bool) -> String {
     let made = if with_schema { format!("CREATE SCHEMA IF NOT EXISTS {schema};") } else { String::new() };
     format!(

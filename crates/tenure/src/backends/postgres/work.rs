@@ -169,8 +169,8 @@ impl Desk {
         }
     }
 
-    /// By the rule (on the heap, as the plain case has no need of it): in one transaction, or, should the store refuse it, one for each name.
-    /// What was locked is left.
+    /// By the rule (on the heap, as the plain case has no need of it): in one transaction, or, should the store refuse
+    /// it, one for each name. What was locked is left.
     async fn by_rule(&self, link: &Link, sheet: &mut Sheet, which: &[usize], wait: Wait) {
         let ops: Vec<(Name, Op)> = which.iter().map(|index| sheet.op(*index).clone()).collect();
         let ops: Vec<&(Name, Op)> = ops.iter().collect();
@@ -193,7 +193,8 @@ impl Desk {
         }
     }
 
-    /// Operations of one name by the rule, in halves of what the store refuses, until that is found, or it is the whole name.
+    /// Operations of one name by the rule, in halves of what the store refuses, until that is found, or it is the whole
+    /// name.
     async fn by_parts(&self, link: &Link, ops: &[&(Name, Op)], wait: Wait) -> Vec<Option<Result<Outcome>>> {
         let (mut parts, mut refused, mut outcomes) = (vec![ops], 0, Vec::with_capacity(ops.len()));
         while let Some(part) = parts.pop() {

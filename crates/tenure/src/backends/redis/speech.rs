@@ -15,7 +15,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The shortest greeting of TLS 1.2 that a server answers, if only to refuse it.
 const CLIENT_HELLO: [u8; 50] = {
     let mut hello = [0; 50];
-    // A record (handshake, 45 bytes) with a message (client hello, 41 bytes) of version 1.2; its random part may be zero.
+    // A record (handshake, 45 bytes) with a message (client hello, 41 bytes) of version 1.2; its random part may be
+    // zero.
     let (head, tail) = ([0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3], [0, 0, 2, 0xc0, 0x2f, 1, 0]);
     let mut at = 0;
     while at < head.len() {

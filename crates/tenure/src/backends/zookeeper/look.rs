@@ -198,8 +198,8 @@ impl Desk {
         Ok(Some(Judged::Waits(place, Ahead::Node(last.name.clone()))))
     }
 
-    /// The place of the first node of a listing that is there still, and what it says; looked into once for all who share
-    /// the listing. None if so many have gone since that it is not known.
+    /// The place of the first node of a listing that is there still, and what it says; looked into once for all who
+    /// share the listing. None if so many have gone since that it is not known.
     async fn front(&self, session: &Session, name: &Name, listing: &Listing) -> Answered<Option<(usize, Arc<Known>)>> {
         let look = async || {
             // As a rule the first is there. Should it have gone, others may have as well.
