@@ -224,6 +224,20 @@ impl Client {
         panic!("{request:?} of {name} was to be granted: {:?}", self.inspect(name).await);
     }
 
+    /// Waits until so many are ahead of a waiting claim: somebody who has just left may still be counted, nobody is left out.
+    pub async fn wait_for_place(&self, name: &Name, request: &ClaimRequest, ahead: usize) {
+        for _ in 0..ASKS_MAX {
+            let place = self.renews(name, request).await.state.expect_err("granted out of turn");
+            assert!(place.ahead >= ahead, "{place:?}, and {ahead} are ahead");
+            if place.ahead == ahead {
+                return;
+            }
+            // As above.
+            let _ = timeout(BETWEEN_ASKS, self.heard.more.notified()).await;
+        }
+        panic!("{ahead} are ahead of {request:?} of {name}: {:?}", self.inspect(name).await);
+    }
+
     /// Waits for the event of a grant, without asking. Only where events are not lost.
     pub async fn hear_grant(&self, id: ClaimId) -> Grant {
         self.hear(&format!("the grant of {id}"), || self.heard_grant(id)).await

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use tenure::backend::Capabilities;
+use tenure::clock::{Moment, micros};
 use tenure::{Lock, Name, Replicas, Session, TTL_DEFAULT};
 
 use super::hold::Hold;
@@ -18,6 +19,8 @@ use crate::{duration, env, label};
 
 /// The longest grace there is by default.
 const GRACE_DEFAULT_MAX: Duration = Duration::from_secs(5);
+/// The longest time that is set aside for killing.
+const KILLING_MAX: Duration = Duration::from_millis(400);
 
 /// A run, ready to go.
 #[derive(Debug)]
@@ -63,6 +66,13 @@ impl Plan {
             replicas: args.replication.min_replicas,
             asked,
         })
+    }
+
+    /// When what runs within a lease is killed: a little before its deadline. On a busy machine it takes a while until the guardian runs, has found
+    /// everybody, and the last of them is gone.
+    pub(super) fn killed_by(&self, deadline: Moment) -> Moment {
+        let killing = (self.ttl / 25).min(KILLING_MAX);
+        Moment(deadline.as_micros().saturating_sub(micros(killing)))
     }
 
     /// Brings what was not asked for within what the store can do, and refuses what was asked for beyond it.

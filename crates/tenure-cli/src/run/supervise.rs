@@ -39,7 +39,7 @@ pub(crate) struct Supervision<'a> {
     terminal: Terminal,
     /// The command, and its group.
     pid: Option<Pid>,
-    /// The latest deadline the guardian was told of.
+    /// When everything within the claim is to be ended, as the guardian was told last.
     deadline_us: u64,
     /// When it was acquired.
     since: Instant,
@@ -61,7 +61,7 @@ impl<'a> Supervision<'a> {
     ) -> Result<Self, Failure> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
             .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
-        let deadline_us = holds.deadline().as_micros();
+        let deadline_us = plan.killed_by(holds.deadline()).as_micros();
         let terminal = Terminal::on_stdin();
         Ok(Self {
             plan,
@@ -178,7 +178,7 @@ impl<'a> Supervision<'a> {
 
     fn pass_deadline_on(&mut self) {
         // A lease that is lost has no deadline; the guardian keeps to the last it had.
-        let deadline_us = self.holds.deadline().as_micros();
+        let deadline_us = self.plan.killed_by(self.holds.deadline()).as_micros();
         if deadline_us > self.deadline_us {
             self.deadline_us = deadline_us;
             self.link.tell(&Order::Deadline(deadline_us));

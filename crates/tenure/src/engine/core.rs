@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub(crate) struct Core {
     pub(super) over: AtomicBool,
     /// Whether the store answered the last claim or renewal.
     pub(crate) reachable: AtomicBool,
+    /// When the latest of the requests was sent that the store answered, in microseconds.
+    answered: AtomicU64,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) errands: Arc<Errands>,
 }
@@ -86,6 +88,7 @@ impl Core {
             closed: AtomicBool::new(false),
             over: AtomicBool::new(false),
             reachable: AtomicBool::new(false),
+            answered: AtomicU64::new(0),
             runtime,
             errands: Arc::default(),
         });
@@ -178,17 +181,25 @@ impl Core {
         Alarm { core: self.clone(), at, request: None, key: None }
     }
 
-    /// Takes note of whether the store answered; what it answered does not matter here.
-    pub(crate) fn reached<T>(&self, answer: Option<std::result::Result<T, &Error>>) {
+    /// Takes note of whether the store answered what was sent then; what it answered does not matter here.
+    pub(crate) fn reached<T>(&self, sent: Moment, answer: Option<std::result::Result<T, &Error>>) {
         let silent = match answer {
             Some(Ok(_)) => false,
             Some(Err(error)) => matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Quorum),
             None => true,
         };
+        if !silent {
+            self.answered.fetch_max(sent.as_micros(), Ordering::AcqRel);
+        }
         let was_reachable = self.reachable.swap(!silent, Ordering::AcqRel);
         if !was_reachable && !silent {
             self.registry.store_answered(self.clock.now());
         }
+    }
+
+    /// When the latest of the requests was sent that the store answered, of whichever claim.
+    pub(super) fn last_answered(&self) -> Moment {
+        Moment(self.answered.load(Ordering::Acquire))
     }
 
     /// Ends a claim in the background, as long as the store may have it.
@@ -259,9 +270,10 @@ impl Core {
         let core = self.clone();
         self.runtime.spawn(async move {
             let claim = &request.claim;
+            let since = core.clock.now();
             let limit = || Some(core.clock.now() + claim.plan.ttl.clamp(ATTENDED_MIN, ATTENDED_MAX));
             let answer = core.within(limit, call).await.unwrap_or_else(|| Err(core.no_answer()));
-            core.reached(Some(answer.as_ref()));
+            core.reached(since, Some(answer.as_ref()));
             if let Ok(Answer { value: Claimed::Stands(standing), counted_from }) = &answer {
                 if claim.answered(standing, *counted_from) {
                     core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));

@@ -16,7 +16,7 @@ use super::lease;
 use super::live::{LiveClaim, Phase, Won};
 use super::plan::Plan;
 use super::request::Request;
-use super::wait::{PATIENCE, Wait, call_limit, call_patience, pause_before};
+use super::wait::{Wait, call_limit, call_patience, patience_over, pause_before};
 use super::watchdog::next_ask;
 use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::Moment;
@@ -180,7 +180,7 @@ impl Pending {
             self.core.cohorts.begin(&self.core, &self.claim);
         }
         *request = None;
-        self.core.reached(answer.as_ref().map(Result::as_ref));
+        self.core.reached(asked, answer.as_ref().map(Result::as_ref));
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
                 self.reached = true;
@@ -391,7 +391,7 @@ impl Pending {
         let now = self.core.clock.now();
         let limit = match wait {
             Wait::No => Some(now),
-            Wait::Forever if !self.reached => Some(self.started() + PATIENCE),
+            Wait::Forever if !self.reached => Some(patience_over(&self.core, self.started())),
             Wait::Until(_) | Wait::Forever => wait.limit(),
         };
         let is_over = |now| limit.is_some_and(|limit| now >= limit);

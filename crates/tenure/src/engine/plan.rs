@@ -120,11 +120,12 @@ impl Plan {
 
     /// Whether tasks of this process that want the same may hand it over among themselves.
     pub(crate) fn may_join_cohort(&self) -> bool {
-        self.shape == Shape::Exclusive
-            && self.owner.is_none()
-            && self.renewed
-            && !self.strict
-            && self.replicas.is_none()
+        self.is_solo() && !self.strict && self.replicas.is_none()
+    }
+
+    /// Whether nobody may re-enter it, and its life hangs on its client alone.
+    fn is_solo(&self) -> bool {
+        self.shape == Shape::Exclusive && self.owner.is_none() && self.renewed
     }
 
     /// Whether a task with `other` may stand in the same cohort: `max_hold` and `warn_after` are a guard's own.
@@ -153,7 +154,7 @@ impl Plan {
             inbox: no_inbox(),
             within: self.within.clone(),
             reenter: self.reenter,
-            solo: self.may_join_cohort(),
+            solo: self.is_solo(),
             attempt: 0,
             presumed: Duration::ZERO,
         }

@@ -9,7 +9,9 @@ use super::plan::Plan;
 use crate::clock::Moment;
 
 /// How long a store may be out of reach before a claim that it never answered fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for a store that answers other claims of this client meanwhile.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(5);
@@ -57,11 +59,17 @@ pub(super) fn call_limit(
             // However short the wait, a free lock is found free.
             Wait::Until(until) if !reached => until.max(started + CALL_TIMEOUT_MIN),
             Wait::Until(until) => until,
-            Wait::Forever if !reached => started + PATIENCE,
+            Wait::Forever if !reached => patience_over(core, started),
             Wait::Forever | Wait::No => limit,
         };
         limit.min(until)
     }
+}
+
+/// When a claim fails that the store never answered. A store that answers others is slow rather than out of reach: to fail is then to begin
+/// anew behind everybody else, which helps nobody.
+pub(super) fn patience_over(core: &Core, started: Moment) -> Moment {
+    (core.last_answered().max(started) + PATIENCE).min(started + PATIENCE_MAX)
 }
 
 /// The pause before a request is repeated that failed so often.

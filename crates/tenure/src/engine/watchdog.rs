@@ -304,14 +304,14 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
         }
         Err(error) => {
             tracing::debug!(%error, claims = claims.len(), "renewal failed");
-            core.reached::<()>(Some(Err(&error)));
+            core.reached::<()>(core.clock.now(), Some(Err(&error)));
             return fail(core, &claims, &error.to_string().into());
         }
     };
     // One that fails each claim by itself (a shard that hangs, a replica that is away) says nothing of the others.
     let says_something = value.iter().any(|renewed| !matches!(renewed, Renewed::Unknown(_)));
     if says_something {
-        core.reached(Some(Ok(())));
+        core.reached(counted_from, Some(Ok(())));
     }
     let mut ended = Vec::new();
     let mut table = core.registry.table();

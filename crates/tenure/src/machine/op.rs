@@ -104,7 +104,7 @@ pub struct Standing {
     pub state: Result<Grant, Place>,
 }
 
-/// Where a waiting claim stands, or would stand.
+/// Where a waiting claim stands, or would stand. Somebody who has just left may still be counted; nobody is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// How many claims stand before it, holders included.
