@@ -52,6 +52,7 @@ pub mod fence;
 mod hash;
 pub mod machine;
 mod name;
+mod observe;
 mod outcome;
 mod owner;
 mod recipes;
@@ -74,6 +75,7 @@ pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Ten
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
 pub use machine::{NameView, Shape};
 pub use name::{NAME_BYTES_MAX, Name};
+pub use observe::{Ended, Recent};
 pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
 pub use recipes::{MultiGuard, MultiLock, RwLock, Striped};
 pub use redact::redacted;

@@ -22,6 +22,7 @@ use super::explain;
 use super::guard::Guard;
 use super::lease;
 use super::live::{LiveClaim, Won};
+use super::lock::Acquired;
 use super::pending::Pending;
 use super::plan::Plan;
 use super::registry::{Key, Kind};
@@ -30,6 +31,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Result, Step};
 use crate::machine::Place;
 use crate::name::Name;
+use crate::observe::HandOver;
 use crate::token::Token;
 
 /// The most hand-overs in one turn, and the size of a block of tokens.
@@ -67,8 +69,8 @@ struct Cohort {
 
 /// What a waiting task is handed.
 enum Turn {
-    /// The lease.
-    Hold(Guard),
+    /// The lease, handed over then.
+    Hold(Guard, Moment),
     /// The claim, to drive on.
     Lead(Box<Leader>),
 }
@@ -126,13 +128,15 @@ impl Drop for Ticket {
 }
 
 /// Acquires through the cohort of the name. `None` if it is busy and the caller does not wait.
-pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
+pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Acquired>> {
+    let mut waited = false;
     loop {
         let leader = match core.cohorts.join(core, plan, wait) {
             Joined::Leads(leader) => leader,
             Joined::Apart { holds: true } if matches!(wait, Wait::No) => return Ok(None),
             Joined::Apart { .. } => return super::lock::acquire_apart(core, plan, wait).await,
             Joined::Waits(mut ticket) => {
+                waited = true;
                 let limit = if let Wait::Until(limit) = wait { Some(limit) } else { None };
                 // Only a wait that can run out is measured: a hand-over should cost no look at the clock.
                 let started = ticket.since.or_else(|| limit.map(|_| core.clock.now()));
@@ -151,11 +155,11 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                         *leader
                     }
                     // A guard that reached us too late is dropped here, which passes it on.
-                    Some(Ok(Turn::Hold(mut guard))) => {
+                    Some(Ok(Turn::Hold(guard, at))) => {
                         if guard.is_held() {
                             guard.take();
-                            guard.begin(plan);
-                            return Ok(Some(guard));
+                            core.observer.metrics.handed_over(HandOver::Local);
+                            return Ok(Some(Acquired { guard, at, behind: Some(plan.label.clone()) }));
                         }
                         continue;
                     }
@@ -164,7 +168,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                 }
             }
         };
-        return leader.lead(plan, wait).await;
+        return leader.lead(plan, wait, waited).await;
     }
 }
 
@@ -179,15 +183,21 @@ fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
 }
 
 impl Leader {
-    async fn lead(mut self, plan: &Plan, wait: Wait) -> Result<Option<Guard>> {
+    /// Drives the claim. `waited`: whether the task waited for another of this process before.
+    async fn lead(mut self, plan: &Plan, wait: Wait, waited: bool) -> Result<Option<Acquired>> {
         let Some(pending) = &mut self.pending else { return Ok(None) };
         let outcome = pending.drive(wait).await;
         match outcome {
             Ok(Some(won)) => {
                 self.pending = None;
-                let mut guard = self.core.cohorts.hold(&self.core, &won, self.term);
-                guard.begin(plan);
-                Ok(Some(guard))
+                let guard = self.core.cohorts.hold(&self.core, &won, self.term);
+                let Won { at, behind, continued, .. } = won;
+                if continued || behind.is_some() {
+                    let by = if continued { HandOver::Local } else { HandOver::Store };
+                    self.core.observer.metrics.handed_over(by);
+                }
+                let behind = behind.or_else(|| waited.then(|| plan.label.clone()));
+                Ok(Some(Acquired { guard, at, behind }))
             }
             other => {
                 let withdrawn = self.resign(other.as_ref().err()).await;
@@ -269,7 +279,7 @@ impl Cohorts {
 
     /// The leader's claim was granted: its guard is out.
     fn hold(&self, core: &Arc<Core>, won: &Won, term: u64) -> Guard {
-        let Won { claim, grant, at } = won;
+        let Won { claim, grant, at, .. } = won;
         let mut shard = self.shard(&claim.plan.name);
         let cohort = shard.get_mut(&claim.plan.name).filter(|cohort| cohort.term == term && cohort.holder.is_none());
         // A leader that was deposed has won for itself alone.
@@ -307,7 +317,7 @@ impl Cohorts {
                     return None;
                 }
                 Err(Turn::Lead(back)) => leader = back,
-                Err(Turn::Hold(_)) => return None,
+                Err(Turn::Hold(..)) => return None,
             }
         }
         shard.remove(name);
@@ -335,7 +345,7 @@ impl Cohorts {
             cohort.token = Token(cohort.token.0 + 1);
             cohort.handovers += 1;
             claim.offer();
-            Turn::Hold(Guard::new(core.clone(), claim.clone(), cohort.token, true))
+            Turn::Hold(Guard::new(core.clone(), claim.clone(), cohort.token, true), now)
         } else {
             cohort.holder = None;
             let block = if cohort.waiters.len() > 1 { HANDOVERS_MAX } else { 1 };
@@ -435,7 +445,7 @@ impl Turn {
     /// Makes dropping it harmless: what it stands for is ended by the caller.
     fn defuse(self) {
         match self {
-            Self::Hold(guard) => guard.defuse(),
+            Self::Hold(guard, _) => guard.defuse(),
             Self::Lead(mut leader) => drop(leader.pending.take().map(Pending::forget)),
         }
     }

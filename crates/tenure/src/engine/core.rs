@@ -20,6 +20,7 @@ use crate::backend::{Answer, Backend, Claimed, Event, Released};
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::name::Name;
+use crate::observe::{Groups, Observer, Operation};
 
 /// The pause between two tries of background work.
 pub(super) const ERRAND_PAUSE: Duration = Duration::from_millis(100);
@@ -35,6 +36,7 @@ pub(crate) struct Defaults {
     /// What all names begin with.
     pub(crate) prefix: Box<str>,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) groups: Groups,
 }
 
 /// A client: its store, its clock, its claims.
@@ -45,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) cohorts: Cohorts,
     pub(crate) label: Arc<str>,
     pub(crate) defaults: Defaults,
+    pub(crate) observer: Observer,
     pub(crate) closed: AtomicBool,
     /// Whether the runtime it was connected on has ended.
     pub(super) over: AtomicBool,
@@ -78,7 +81,9 @@ impl Core {
         defaults: Defaults,
     ) -> Arc<Self> {
         let runtime = tokio::runtime::Handle::current();
+        let scheme = backend.url().split(':').next().unwrap_or_default();
         let core = Arc::new(Self {
+            observer: Observer::new(scheme, defaults.groups.clone()),
             backend,
             clock,
             registry: Registry::default(),
@@ -159,6 +164,7 @@ impl Core {
     /// the claim is ended.
     pub(crate) fn follow_loss(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: &Loss, was_granted: bool) {
         if was_granted {
+            self.observer.metrics.of(&claim.plan.name).lost(loss);
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
         } else if *loss != Loss::TakenOver {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "place in the queue lost: asked for anew");
@@ -192,6 +198,9 @@ impl Core {
             self.answered.fetch_max(sent.as_micros(), Ordering::AcqRel);
         }
         let was_reachable = self.reachable.swap(!silent, Ordering::AcqRel);
+        if was_reachable == silent {
+            self.observer.metrics.store_is(!silent);
+        }
         if !was_reachable && !silent {
             self.registry.store_answered(self.clock.now());
         }
@@ -315,9 +324,14 @@ pub(crate) fn release(
         let started = OnceLock::new();
         let started = || *started.get_or_init(|| core.clock.now());
         loop {
+            let sent = core.clock.now();
             let call = core.backend.release(&name, id, number);
             let limit = || Some(lease::about((started() + ttl).min(core.clock.now() + RELEASE_TIMEOUT)));
-            let failure = match core.within(limit, call).await {
+            let answer = core.within(limit, call).await;
+            if let Some(Ok(_)) = &answer {
+                core.observer.metrics.answered(Operation::Release, sent, &*core.clock);
+            }
+            let failure = match answer {
                 Some(Ok(Released::NotFound)) if unknown && started() < deadline => return Ok(Released::Yes),
                 Some(Ok(released)) => return Ok(released),
                 Some(Err(error)) => error,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tracing::{Instrument as _, Span};
+
 use super::cohort::HandedOver;
 use super::core::{Core, release};
 use super::detach::Detach;
@@ -19,6 +21,7 @@ use crate::backend::{Answer, Released, Renewed};
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::Shape;
 use crate::name::Name;
+use crate::observe::{Ended, Story};
 use crate::owner::Owner;
 use crate::token::Token;
 
@@ -40,6 +43,8 @@ pub struct Guard {
     in_cohort: bool,
     armed: bool,
     timers: [Option<Key>; 2],
+    /// What is told of it once it is gone; none before a task has it.
+    story: Option<Story>,
 }
 
 /// What is left of a guard whose claim goes on without it.
@@ -58,11 +63,12 @@ pub struct Lease {
 
 impl Guard {
     pub(crate) fn new(core: Arc<Core>, claim: Arc<LiveClaim>, token: Token, in_cohort: bool) -> Self {
-        Self { core, claim, token, in_cohort, armed: true, timers: [None, None] }
+        Self { core, claim, token, in_cohort, armed: true, timers: [None, None], story: None }
     }
 
-    /// Starts the clocks that are this guard's own.
-    pub(crate) fn begin(&mut self, plan: &Plan) {
+    /// Starts the story and the clocks that are this guard's own.
+    pub(crate) fn begin(&mut self, plan: &Plan, story: Option<Story>) {
+        self.story = story;
         if plan.max_hold.is_none() && plan.warn_after.is_none() {
             return;
         }
@@ -98,6 +104,14 @@ impl Guard {
             self.core.lose(&self.claim, Loss::Expired);
         }
         handed_over
+    }
+
+    /// Tells how it ended, once.
+    fn told(&mut self, ended: Ended) {
+        if let Some(story) = self.story.take() {
+            let about = (&self.claim.plan.name, &self.claim.plan.label);
+            story.end(&self.core.observer, self.core.clock.now(), about, self.token(), ended);
+        }
     }
 
     fn disarm(&mut self) {
@@ -283,6 +297,15 @@ impl Guard {
     ///
     /// Cancel safe: once called, the lock is released in the background if this future is dropped.
     pub async fn release(mut self) -> Result<()> {
+        let span = self.story.as_mut().map_or_else(Span::none, Story::release_span);
+        let released = self.release_claim().instrument(span).await;
+        if let Some(loss) = released.as_ref().err().and_then(Error::loss) {
+            self.told(Ended::Lost(loss.clone()));
+        }
+        released
+    }
+
+    async fn release_claim(&mut self) -> Result<()> {
         self.disarm();
         self.core.refuse_if_over().map_err(|error| error.at(Step::Release).about(self.name()))?;
         if let Some(loss) = self.claim.loss() {
@@ -318,6 +341,7 @@ impl Guard {
     /// [`Tenure::release_as`](crate::Tenure::release_as)); any other claim just runs out.
     pub fn leave(mut self) -> Lease {
         self.disarm();
+        self.told(Ended::Left);
         if self.in_cohort {
             self.core.cohorts.lost(&self.core, &self.claim);
         }
@@ -334,6 +358,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        self.told(self.claim.loss().map_or(Ended::Released, Ended::Lost));
         if !self.armed {
             return;
         }

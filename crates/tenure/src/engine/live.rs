@@ -71,6 +71,10 @@ pub(crate) struct Won {
     pub(crate) grant: Grant,
     /// When its task took it.
     pub(crate) at: Moment,
+    /// Whom it was waited for.
+    pub(crate) behind: Option<Arc<str>>,
+    /// Whether the process held it all along.
+    pub(crate) continued: bool,
 }
 
 impl LiveClaim {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use super::cohort;
 use super::core::Core;
 use super::guard::Guard;
@@ -15,6 +17,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::machine::Shape;
 use crate::name::Name;
+use crate::observe::{HandOver, Wish};
 use crate::owner::Owner;
 use crate::token::Token;
 
@@ -167,8 +170,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] (of a fleet: [`ErrorKind::Quorum`]) if the store has not answered within 10 s; once it has answered, outages
-    /// are ridden out. [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
+    /// [`ErrorKind::Unavailable`] (of a fleet: [`ErrorKind::Quorum`]) if the store has not answered within 10 s (within a minute
+    /// while it answers others of this client); once it has answered, outages are ridden out. [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
     ///
     /// # Cancel safety
     ///
@@ -229,22 +232,58 @@ impl Lock {
         let capabilities = self.core.backend.capabilities();
         let plan = self.plan.within_limits(&capabilities);
         plan.check(&capabilities)?;
-        if capabilities.blocks && plan.may_join_cohort() {
-            cohort::acquire(&self.core, &plan, wait).await
-        } else {
-            acquire_apart(&self.core, &plan, wait).await
+        let wish = Wish::new(&self.core.observer, &*self.core.clock, &plan.name, &plan.label);
+        let acquiring = async {
+            if capabilities.blocks && plan.may_join_cohort() {
+                cohort::acquire(&self.core, &plan, wait).await
+            } else {
+                acquire_apart(&self.core, &plan, wait).await
+            }
+        };
+        let outcome = acquiring.instrument(wish.span()).await;
+        match outcome {
+            Ok(Some(acquired)) => Ok(Some(acquired.begin(&plan, wish))),
+            Ok(None) => {
+                wish.failed(None);
+                Ok(None)
+            }
+            Err(error) => {
+                // Left in the queue by an attempt with the same id, and not waited for: busy.
+                let busy = matches!(wait, Wait::No) && error.kind() == ErrorKind::Timeout;
+                wish.failed(Some(&error).filter(|_| !busy));
+                Err(error)
+            }
         }
     }
 }
 
+/// A guard, and how it was come by.
+pub(crate) struct Acquired {
+    pub(crate) guard: Guard,
+    pub(crate) at: Moment,
+    /// Whom it was waited for.
+    pub(crate) behind: Option<Arc<str>>,
+}
+
+impl Acquired {
+    /// Starts what is the guard's own.
+    fn begin(mut self, plan: &Plan, wish: Wish<'_>) -> Guard {
+        let story = wish.granted(self.at, self.behind, self.guard.owner(), self.guard.token());
+        self.guard.begin(plan, story);
+        self.guard
+    }
+}
+
 /// Acquires with a store claim of its own.
-pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Guard>> {
+pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Acquired>> {
     let mut pending = Pending::new(core, plan.clone(), 1, 0);
     match pending.drive(wait).await {
-        Ok(Some(Won { claim, grant, .. })) => {
-            let mut guard = Guard::new(core.clone(), claim, grant.token, false);
-            guard.begin(plan);
-            Ok(Some(guard))
+        Ok(Some(Won { claim, grant, at, behind, .. })) => {
+            if behind.is_some() {
+                core.observer.metrics.handed_over(HandOver::Store);
+            }
+            let guard = Guard::new(core.clone(), claim, grant.token, false);
+            Ok(Some(Acquired { guard, at, behind }))
         }
         other => {
             let withdrawn = pending.withdraw(other.as_ref().err()).await;

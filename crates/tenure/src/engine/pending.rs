@@ -22,6 +22,7 @@ use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, R
 use crate::clock::Moment;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{Grant, Place};
+use crate::observe::Operation;
 use crate::token::Token;
 
 /// How long the end of a claim is awaited before its caller is told that its time is over.
@@ -181,6 +182,9 @@ impl Pending {
         }
         *request = None;
         self.core.reached(asked, answer.as_ref().map(Result::as_ref));
+        if let Some(Ok(_)) = &answer {
+            self.core.observer.metrics.answered(Operation::Claim, asked, &*self.core.clock);
+        }
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
                 self.reached = true;
@@ -291,7 +295,7 @@ impl Pending {
         }
         self.stage = Stage::Over;
         self.core.take(&claim);
-        Ok(Some(Won { claim, grant, at: now }))
+        Ok(Some(Won { claim, grant, at: now, behind: self.behind(), continued: false }))
     }
 
     /// A grant that was heard of too late is asked for anew: once at once, as this process may have stood still; and then as after any other
@@ -328,7 +332,8 @@ impl Pending {
     /// Asks for the next block once. `None` if there is more to do.
     async fn ask_block(&mut self, wait: Wait) -> Result<Option<Won>> {
         let Stage::Block { held, block_end, call } = &mut self.stage else { return Ok(None) };
-        if self.core.clock.now() >= lease::lost_at(held.deadline()) {
+        let sent = self.core.clock.now();
+        if sent >= lease::lost_at(held.deadline()) {
             self.make_anew();
             return Ok(None);
         }
@@ -344,6 +349,9 @@ impl Pending {
             self.core.within(|| Some(limit()), under_way).await
         };
         *call = None;
+        if let Some(Ok(_)) = &answer {
+            self.core.observer.metrics.answered(Operation::Block, sent, &*self.core.clock);
+        }
         match answer {
             Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {
                 let extended = held.extended(grant, counted_from);
@@ -356,7 +364,7 @@ impl Pending {
                 self.core.registry.remove(&self.claim);
                 self.stage = Stage::Over;
                 self.core.take(&held);
-                Ok(Some(Won { claim: held, grant, at: now }))
+                Ok(Some(Won { claim: held, grant, at: now, behind: None, continued: true }))
             }
             Some(Ok(Answer { value: Block::Moved(standing), counted_from })) => {
                 self.core.registry.remove(&held);
@@ -432,6 +440,11 @@ impl Pending {
     fn timed_out(&self) -> Error {
         let waited = self.core.clock.now().since(self.started());
         explain::timed_out(&self.core, &self.plan, waited, self.last_place.as_ref())
+    }
+
+    /// Whom it was waited for, as heard of last.
+    fn behind(&self) -> Option<Arc<str>> {
+        self.last_place.as_ref().map(|place| place.holder.clone())
     }
 
     fn started(&self) -> Moment {

@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -23,6 +24,7 @@ use crate::clock::{Clock, Moment, NEVER};
 use crate::error::{Loss, Result};
 use crate::machine::Standing;
 use crate::name::Name;
+use crate::observe::{Operation, Renewal};
 
 /// The most claims in one request.
 const BATCH_MAX: usize = 256;
@@ -45,8 +47,8 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         let Some(client) = core.upgrade() else { return };
         // An answer that is there already may save a lease.
         for _ in 0..ANSWERS_MAX {
-            let Some(Some((claims, answer))) = calls.next().now_or_never() else { break };
-            take_answers(&client, claims, answer);
+            let Some(Some((claims, sent, answer))) = calls.next().now_or_never() else { break };
+            take_answers(&client, claims, sent, answer);
         }
         if tell_losses(&client, clock.now(), &mut told) {
             drop(client);
@@ -58,13 +60,14 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         }
         let round = collect(&client, clock.now());
         for batch in round.batches {
+            let sent = clock.now();
             let mut call = Box::pin(renew(&client, batch.fresh, &batch.claims));
             // A store that answers at once spares the table the repetition.
             match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => take_answers(&client, batch.claims, answer),
+                Poll::Ready(answer) => take_answers(&client, batch.claims, sent, answer),
                 Poll::Pending => {
                     repeat_later(&client, &batch.claims);
-                    calls.push(async move { (batch.claims, call.await) });
+                    calls.push(async move { (batch.claims, sent, call.await) });
                 }
             }
         }
@@ -80,6 +83,7 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         }
         for claim in round.warn {
             let name = &claim.plan.name;
+            client.observer.metrics.of(name).held_too_long();
             tracing::warn!(%name, owner = %claim.owner, "held longer than warn_after");
         }
         let next = client.registry.table().sleep();
@@ -99,8 +103,8 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
             Poll::Pending
         })
         .await;
-        if let (Some((claims, answer)), Some(client)) = (finished, core.upgrade()) {
-            take_answers(&client, claims, answer);
+        if let (Some((claims, sent, answer)), Some(client)) = (finished, core.upgrade()) {
+            take_answers(&client, claims, sent, answer);
         }
     }
 }
@@ -295,7 +299,8 @@ fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
     }
 }
 
-fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Renewed>>>) {
+/// Takes note of what the store answered to renewals that were sent then.
+fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<Answer<Vec<Renewed>>>) {
     let Answer { value, counted_from } = match answer {
         Ok(answer) if answer.value.len() == claims.len() => answer,
         Ok(answer) => {
@@ -313,7 +318,10 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
     if says_something {
         core.reached(counted_from, Some(Ok(())));
     }
-    let mut ended = Vec::new();
+    let metrics = &core.observer.metrics;
+    metrics.answered(Operation::Renew, sent, &*core.clock);
+    let (mut ended, mut late) = (Vec::new(), Late::default());
+    let mut counts = [0; 4];
     let mut table = core.registry.table();
     let now = core.clock.now();
     match value.first() {
@@ -325,9 +333,16 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
     for ((key, claim), renewed) in claims.into_iter().zip(value) {
         match renewed {
             Renewed::Stands(standing) => {
+                let left = claim.deadline().since(now);
                 if !claim.answered(&standing, counted_from) {
+                    counts[Renewal::Gone as usize] += 1;
                     ended.push((claim, Loss::Gone));
                     continue;
+                }
+                counts[Renewal::Renewed as usize] += 1;
+                if claim.is_granted() {
+                    metrics.margin(left);
+                    late.add(&claim, left);
                 }
                 if let Some(beat) = table.beat(key) {
                     beat.unanswered = 0;
@@ -336,23 +351,60 @@ fn take_answers(core: &Arc<Core>, claims: Claims, answer: Result<Answer<Vec<Rene
                 }
             }
             Renewed::Unknown(why) => {
+                counts[Renewal::Failed as usize] += 1;
                 claim.renewal_failed(&why);
                 table.retry(key, now);
             }
-            Renewed::Gone => ended.push((claim, Loss::Gone)),
+            Renewed::Gone => {
+                counts[Renewal::Gone as usize] += 1;
+                ended.push((claim, Loss::Gone));
+            }
             Renewed::Broken { by, reason } => {
+                counts[Renewal::Broken as usize] += 1;
                 ended.push((claim, Loss::Broken { by: by.to_string(), reason: reason.to_string() }));
             }
         }
     }
     drop(table);
+    for (outcome, count) in Renewal::ALL.into_iter().zip(counts) {
+        metrics.renewed(outcome, count);
+    }
+    late.warn();
     for (claim, loss) in ended {
         core.lose(&claim, loss);
     }
 }
 
+/// Renewals of a batch that were answered when little of the lease was left.
+#[derive(Default)]
+struct Late {
+    count: usize,
+    /// The one with the least, and how much that was.
+    worst: Option<(Name, Duration)>,
+}
+
+impl Late {
+    fn add(&mut self, claim: &LiveClaim, left: Duration) {
+        if left >= claim.plan.ttl / 6 {
+            return;
+        }
+        self.count += 1;
+        if self.worst.as_ref().is_none_or(|(_, least)| left < *least) {
+            self.worst = Some((claim.plan.name.clone(), left));
+        }
+    }
+
+    /// One line for all: where one is late, a thousand are.
+    fn warn(self) {
+        if let Some((name, left)) = self.worst {
+            tracing::warn!(%name, ?left, leases = self.count, "renewed late: less than a sixth of the ttl was left");
+        }
+    }
+}
+
 /// A request for these claims failed as a whole: the store is out of reach.
 fn fail(core: &Core, claims: &[(Key, Arc<LiveClaim>)], failure: &Arc<str>) {
+    core.observer.metrics.renewed(Renewal::Failed, claims.len());
     let mut table = core.registry.table();
     table.outage.failed(core.clock.now(), failure, rand::random());
     for (key, claim) in claims {

@@ -1,10 +1,12 @@
 //! The fence for resources within the process.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use crate::engine::Guard;
 use crate::machine::Shape;
+use crate::observe::fence_refused;
 use crate::owner::Owner;
 use crate::token::Token;
 
@@ -37,6 +39,8 @@ use crate::token::Token;
 /// ```
 #[derive(Debug)]
 pub struct Gate<T> {
+    /// What metrics call it.
+    name: Cow<'static, str>,
     inner: Mutex<Inner<T>>,
 }
 
@@ -81,7 +85,25 @@ impl std::error::Error for Refused {}
 impl<T> Gate<T> {
     /// Puts a resource behind a gate.
     pub fn new(resource: T) -> Self {
-        Self { inner: Mutex::new(Inner { resource, highest: None, highest_writer: None }) }
+        let inner = Mutex::new(Inner { resource, highest: None, highest_writer: None });
+        Self { name: "gate".into(), inner }
+    }
+
+    /// What metrics call it: the label `resource` of `tenure_fence_refused_total`. `gate` by default.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    fn accept(&self, highest: Option<&(Token, Owner)>, token: Token, owner: &Owner) -> Result<(), Refused> {
+        match highest {
+            Some((newer, holder)) if token < *newer || (token == *newer && owner != holder) => {
+                fence_refused(self.name.clone());
+                Err(Refused::Stale { token, newer: *newer })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Works on the resource under an exclusive lock.
@@ -111,7 +133,7 @@ impl<T> Gate<T> {
     /// [`Refused`] if a newer holder has been here. The work did not run.
     pub fn write_as<R>(&self, token: Token, owner: &Owner, work: impl FnOnce(&mut T) -> R) -> Result<R, Refused> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        accept(inner.highest.as_ref(), token, owner)?;
+        self.accept(inner.highest.as_ref(), token, owner)?;
         inner.highest = Some((token, owner.clone()));
         inner.highest_writer = Some((token, owner.clone()));
         Ok(work(&mut inner.resource))
@@ -124,7 +146,7 @@ impl<T> Gate<T> {
     /// [`Refused`] if a newer writer has been here. The work did not run.
     pub fn read_as<R>(&self, token: Token, owner: &Owner, work: impl FnOnce(&T) -> R) -> Result<R, Refused> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        accept(inner.highest_writer.as_ref(), token, owner)?;
+        self.accept(inner.highest_writer.as_ref(), token, owner)?;
         if inner.highest.as_ref().is_none_or(|(highest, _)| *highest < token) {
             inner.highest = Some((token, owner.clone()));
         }
@@ -143,15 +165,6 @@ fn parts<'a>(guard: &'a Guard, shapes: &[Shape]) -> Result<(Token, &'a Owner), R
     }
     let token = guard.token().ok_or(Refused::NoToken)?;
     Ok((token, guard.owner()))
-}
-
-fn accept(highest: Option<&(Token, Owner)>, token: Token, owner: &Owner) -> Result<(), Refused> {
-    match highest {
-        Some((newer, holder)) if token < *newer || (token == *newer && owner != holder) => {
-            Err(Refused::Stale { token, newer: *newer })
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
