@@ -272,6 +272,9 @@ pub(crate) struct Run {
     /// What others see of the holder [default: host:pid and the command's name]
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) label: Option<String>,
+    /// Write metrics of this run to FILE when it ends, for node_exporter's textfile collector (FILE.prom)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
     /// The command and its arguments
     #[arg(last = true, required_unless_present = "line", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

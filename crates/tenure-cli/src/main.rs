@@ -16,6 +16,7 @@ mod help;
 mod hide;
 mod label;
 mod line;
+mod metrics_file;
 mod output;
 mod plain;
 mod run;

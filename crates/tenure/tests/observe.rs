@@ -85,11 +85,7 @@ fn the_names_and_labels_are_those_that_are_promised() {
         promised.extend(values("tenure_acquire_total", "result", &results));
         promised.extend(values("tenure_acquire_wait_seconds", "contended", &["false", "true"]));
         promised.extend(values("tenure_handovers_total", "kind", &["local", "store"]));
-        promised.extend(values(
-            "tenure_lost_total",
-            "reason",
-            &["expired", "gone", "broken", "max_hold", "session"],
-        ));
+        promised.extend(values("tenure_lost_total", "reason", &["expired", "gone", "broken", "max_hold", "session"]));
         promised.extend(values("tenure_renewals_total", "result", &["renewed", "failed", "gone", "broken"]));
         let operations = ["claim", "renew", "release", "block", "inspect", "break"];
         promised.extend(values("tenure_store_roundtrip_seconds", "op", &operations));

@@ -22,7 +22,7 @@ mod tree;
 
 use std::time::Instant;
 
-use tenure::{ErrorKind, Name, Tenure};
+use tenure::{Ended, ErrorKind, Name, Recent, Tenure};
 
 pub(crate) use guardian::main as guardian;
 pub(crate) use hold::Hold;
@@ -51,6 +51,9 @@ pub(crate) async fn run(mut plan: Plan) -> Result<Exit, Failure> {
     let mut link = Link::start_guardian(&plan.command)?;
     let outcome = run_guarded(&mut plan, &mut link, signals).await;
     link.close().await;
+    if let Some(file) = &plan.metrics {
+        file.write(plan.json);
+    }
     outcome
 }
 
@@ -66,7 +69,7 @@ async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> 
         acquired = acquire_all(plan, &tenure, started) => acquired.map_err(Unfinished::Failed),
         signal = signals.next() => Err(Unfinished::Interrupted(signal)),
     };
-    match acquired {
+    let outcome = match acquired {
         Ok(holds) => {
             for hold in holds.iter() {
                 let token = hold.token().map(|token| format!(", token {token}")).unwrap_or_default();
@@ -75,6 +78,17 @@ async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> 
             Supervision::new(plan, &tenure, holds, link, signals)?.run().await
         }
         Err(unfinished) => Err(give_up(&tenure, &plan.title(), &mut signals, unfinished).await),
+    };
+    tell_recent(&tenure);
+    outcome
+}
+
+/// Tells why it took so long, or did not work, with `--verbose`.
+fn tell_recent(tenure: &Tenure) {
+    let recent = tenure.recent();
+    let is_news = |recent: &&Recent| recent.behind.is_some() || recent.ended != Ended::Released;
+    for recent in recent.iter().filter(is_news) {
+        tell(recent);
     }
 }
 

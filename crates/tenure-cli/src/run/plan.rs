@@ -13,6 +13,7 @@ use super::holds::Holds;
 use crate::args::{Run, Sharing};
 use crate::failure::Failure;
 use crate::held::Held;
+use crate::metrics_file::MetricsFile;
 use crate::store::Store;
 use crate::wait::Wait;
 use crate::{duration, env, label};
@@ -39,6 +40,7 @@ pub(crate) struct Plan {
     replicas: Option<Replicas>,
     /// The ttl and the grace that were asked for.
     asked: (Option<Duration>, Option<Duration>),
+    pub(super) metrics: Option<MetricsFile>,
 }
 
 impl Plan {
@@ -65,6 +67,7 @@ impl Plan {
             sharing: args.sharing,
             replicas: args.replication.min_replicas,
             asked,
+            metrics: args.metrics_file.map(MetricsFile::prepare).transpose()?,
         })
     }
 

@@ -27,13 +27,16 @@ impl Groups {
     }
 }
 
+/// Makes that of a group; of all names where there is none.
+type Make<T> = dyn Fn(Option<&str>) -> T + Send + Sync;
+
 /// Something for each group, made when the group is first met.
 pub(super) struct ByGroup<T> {
     groups: Groups,
     /// For all names, where groups are off.
     all: Option<Arc<T>>,
     met: RwLock<HashMap<Box<str>, Arc<T>>>,
-    make: Box<dyn Fn(Option<&str>) -> T + Send + Sync>,
+    make: Box<Make<T>>,
 }
 
 impl<T> ByGroup<T> {

@@ -101,10 +101,13 @@ impl fmt::Display for Recent {
     }
 }
 
+/// One that ended, and when.
+type Slot = Mutex<Option<(Moment, Recent)>>;
+
 /// The last ones. Who ends a claim takes the next slot, and waits only for one who has the very same a whole round later.
 pub(super) struct Ring {
     next: AtomicUsize,
-    slots: Box<[Mutex<Option<(Moment, Recent)>>]>,
+    slots: Box<[Slot]>,
 }
 
 impl Default for Ring {
@@ -124,7 +127,7 @@ impl Ring {
 
     /// The latest first.
     pub(super) fn recent(&self, now: Moment) -> Vec<Recent> {
-        let copy = |slot: &Mutex<Option<(Moment, Recent)>>| slot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let copy = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut all: Vec<(Moment, Recent)> = self.slots.iter().filter_map(copy).collect();
         all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         all.into_iter().map(|(at, recent)| Recent { ago: now.since(at), ..recent }).collect()
@@ -149,6 +152,6 @@ mod tests {
         assert_eq!(recent.len(), RECENT_MAX);
         assert_eq!((recent[0].name.as_str(), recent[0].ago), ("n2999", Duration::from_micros(1)));
         assert_eq!(recent[RECENT_MAX - 1].name.as_str(), "n1976");
-        assert_eq!(size_of::<Mutex<Option<(Moment, Recent)>>>(), 144);
+        assert_eq!(size_of::<Slot>(), 144);
     }
 }
