@@ -215,7 +215,7 @@ impl Pending {
                 }
                 if !store.queue {
                     self.tries += 1;
-                    self.pause(self.plan.strategy.pause(self.tries, held_for), wait).await?;
+                    self.pause(self.plan.strategy.pause(self.tries, held_for, self.sent), wait).await?;
                 }
                 Ok(true)
             }

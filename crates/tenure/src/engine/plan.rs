@@ -22,7 +22,8 @@ pub const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// Ask again after a random, exponentially growing pause: 10 ms to 1 s.
+    /// Ask again after a random, exponentially growing pause: 10 ms to 1 s; where the store says when it is worth it
+    /// (Redlock), every one to four seconds besides.
     #[default]
     Backoff,
     /// Ask again every few milliseconds: the shortest wait, at the store's cost.
@@ -30,11 +31,17 @@ pub enum WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// The pause before try number `tries`, of a name that is held for so long unless its holder renews.
-    pub(crate) fn pause(self, tries: u32, held_for: Duration) -> Duration {
+    /// The pause before try number `tries`, of a name that is held for so long unless its holder renews. `told`: whether the store says
+    /// when to ask again.
+    pub(crate) fn pause(self, tries: u32, held_for: Duration, told: bool) -> Duration {
         let jitter = 0.5 + rand::random::<f64>();
         match self {
             Self::Spin => Duration::from_millis(2).mul_f64(jitter),
+            // Only in case it was not heard: thousands who ask all the time keep the store from whoever has its turn. A holder that has died
+            // is told of by nobody.
+            Self::Backoff if told && !held_for.is_zero() => Duration::from_millis(640 << tries.min(2))
+                .mul_f64(jitter)
+                .min(held_for + Duration::from_millis(80).mul_f64(jitter)),
             // A holder that has died is not waited for any longer; those who wait for it come one after the other.
             Self::Backoff => Duration::from_millis(10 << tries.min(6))
                 .mul_f64(jitter)
