@@ -8,6 +8,7 @@ mod crash;
 mod disk;
 mod doctor;
 mod fleet_doctor;
+mod logins;
 mod look;
 mod loss;
 mod metrics;

@@ -322,13 +322,15 @@ fn what_cannot_get_better_is_said_at_once_with_what_to_write() {
     for (url, code, part) in [
         (format!("rediss://{}", plain.address()), 64, "it speaks without TLS there: write redis://"),
         (format!("redis://{at}"), 64, "it speaks TLS there: write rediss://"),
-        (format!("rediss://{at}"), 69, "is not trusted: name the file of its CA by ?ca="),
+        (format!("rediss://{at}"), 69, "is signed by nobody who is trusted: name the file of its CA by ca=FILE"),
         (format!("rediss://{at}?ca={empty}"), 64, "has no certificate in it"),
         (format!("rediss://{at}?ca={ca}&cert={cert}&key={empty}"), 64, "has no private key in it"),
-        (format!("rediss://{at}?ca={ca}&cert={cert}&key={other}"), 64, "cannot be used together"),
+        (format!("rediss://{at}?ca={ca}&cert={cert}&key={other}"), 64, "which is not the key of the certificate in"),
         (format!("rediss://{at}?ca={ca}"), 69, "wants a password: write redis://USER:PASSWORD@HOST"),
         (format!("rediss://me:wrong@{at}?ca={ca}"), 69, "refused the user or password"),
         (format!("redis+sentinel://{}/main", plain.address()), 64, "this is a Redis and no sentinel"),
+        (format!("redis+sentinel://{}/main?tls=true", plain.address()), 64, "it speaks without TLS there"),
+        (format!("redis+sentinel://{at}/main"), 64, "it speaks TLS there"),
     ] {
         let refused = done(bare(&["run", "x", "--", "true"]).env("TENURE_URL", &url)).exits(code).says(part);
         assert!(!refused.stderr.contains("trying for"), "it is tried once: {refused:?}");

@@ -86,8 +86,7 @@ impl EtcdBuilder {
 pub struct Etcd {
     members: Vec<Member>,
     login: Option<(String, String, String)>,
-    /// The authority's certificate, if it has TLS.
-    authority: Option<PathBuf>,
+    certificates: Option<Certificates>,
     _directory: TempDir,
 }
 
@@ -195,8 +194,7 @@ impl Etcd {
                 metrics,
             })
             .collect();
-        let authority = certificates.map(|certificates| certificates.certificate("authority"));
-        let mut etcd = Self { members, login: None, authority, _directory: directory };
+        let mut etcd = Self { members, login: None, certificates, _directory: directory };
         for member in 0..etcd.members.len() {
             etcd.wait_until_up(member);
         }
@@ -226,6 +224,28 @@ impl Etcd {
         format!("127.0.0.1:{}", self.member(member).clients.number)
     }
 
+    /// The certificate of the authority that the members' certificates are signed by.
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn ca_path(&self) -> PathBuf {
+        self.certificates().certificate("authority")
+    }
+
+    /// A client's certificate and key.
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
+        (self.certificates().certificate("client"), self.certificates().key("client"))
+    }
+
+    fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("a server with TLS")
+    }
+
     /// `etcd://127.0.0.1:P1,127.0.0.1:P2,...`, with the login, prefix and certificate of its builder.
     pub fn url(&self) -> String {
         self.url_with("")
@@ -243,7 +263,7 @@ impl Etcd {
             .as_ref()
             .map_or_else(String::new, |(user, password, _)| format!("{}:{}@", percent(user), percent(password)));
         let prefix = self.login.as_ref().map(|(_, _, prefix)| format!("prefix={}", percent(prefix)));
-        let tls = self.authority.as_ref().map(|file| format!("tls=true&ca={}", file.display()));
+        let tls = self.certificates.as_ref().map(|_| format!("tls=true&ca={}", self.ca_path().display()));
         let all: Vec<&str> = prefix
             .as_deref()
             .into_iter()
@@ -272,8 +292,8 @@ impl Etcd {
         let endpoints: Vec<String> = (0..self.size()).map(|member| self.address(member)).collect();
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", endpoints.join(",")));
-        if let Some(authority) = &self.authority {
-            command.arg(format!("--cacert={}", authority.display()));
+        if self.certificates.is_some() {
+            command.arg(format!("--cacert={}", self.ca_path().display()));
         }
         if self.login.is_some() {
             command.arg("--user=root:root");

@@ -35,7 +35,7 @@ pub use leftovers::{leftovers, without_expiry};
 pub use own_network::{in_own_network, in_own_network_async};
 pub use packets::OwnNetwork;
 pub use pgbouncer::PgBouncer;
-pub use postgres::{Postgres, PostgresBuilder};
+pub use postgres::{CERTIFIED, Postgres, PostgresBuilder};
 pub use proxied::ProxiedFleet;
 pub use proxy::Proxy;
 pub use redis::Redis;

@@ -22,6 +22,8 @@ use super::wait::{wait_for, wait_until};
 pub(super) const ADMIN: &str = "testkit";
 /// Who runs the server if the tests run as root: it refuses to.
 const ACCOUNT: &str = "postgres";
+/// The user that a client's certificate names.
+pub const CERTIFIED: &str = "tenure client";
 /// The database there is.
 pub(super) const DATABASE: &str = "postgres";
 
@@ -36,7 +38,7 @@ pub struct PostgresBuilder {
 }
 
 impl PostgresBuilder {
-    /// Only TLS gets in.
+    /// Only TLS gets in; the user [`CERTIFIED`] by the certificate of [`Postgres::client_certificate`].
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
@@ -90,6 +92,7 @@ pub struct Postgres {
     launch: Launch,
     url: String,
     clock: Option<ClockShift>,
+    certificates: Option<Certificates>,
     directory: TempDir,
     port: Port,
 }
@@ -123,6 +126,9 @@ impl Postgres {
             .output();
         succeeded("initdb", &made.expect("cannot run initdb"));
         let mut hba = format!("host all {ADMIN} 127.0.0.1/32 trust\n");
+        if builder.tls {
+            hba.push_str(&format!("hostssl all \"{CERTIFIED}\" 127.0.0.1/32 cert\n"));
+        }
         let kind = if builder.tls { "hostssl" } else { "host" };
         let method = if builder.login.is_some() { "scram-sha-256" } else { "trust" };
         hba.push_str(&format!("{kind} all all 127.0.0.1/32 {method}\nhost replication all 127.0.0.1/32 trust\n"));
@@ -132,18 +138,20 @@ impl Postgres {
             settings.push(("ssl", "on".to_owned()));
             settings.push(("ssl_cert_file", certificates.certificate("server").display().to_string()));
             settings.push(("ssl_key_file", certificates.key("server").display().to_string()));
+            settings.push(("ssl_ca_file", certificates.certificate("authority").display().to_string()));
         }
         settings.extend(builder.config.iter().map(|(name, value)| (name.as_str(), value.clone())));
         let login = builder
             .login
             .as_ref()
             .map_or_else(|| ADMIN.to_owned(), |(user, password)| format!("{user}:{}", percent(password)));
-        let tls = certificates.map_or_else(String::new, |certificates| {
+        let tls = certificates.as_ref().map_or_else(String::new, |certificates| {
             format!("?sslmode=verify-full&sslrootcert={}", certificates.certificate("authority").display())
         });
-        let server = Self::on(directory, &settings, builder.shifted_clock, |port| {
+        let mut server = Self::on(directory, &settings, builder.shifted_clock, |port| {
             format!("postgres://{login}@127.0.0.1:{port}/{DATABASE}{tls}")
         });
+        server.certificates = certificates;
         if let Some((user, password)) = &builder.login {
             server.psql(&format!(
                 "CREATE USER \"{user}\" PASSWORD '{password}'; GRANT CREATE ON DATABASE {DATABASE} TO \"{user}\""
@@ -179,7 +187,8 @@ impl Postgres {
         let env = clock.iter().flat_map(ClockShift::env).collect();
         let launch = Launch { program: "setpriv".into(), args, env, log: folder.join("log") };
         let url = url(port.number);
-        let server = Self { process: Mutex::new(launch.spawn()), launch, url, clock, directory, port };
+        let server =
+            Self { process: Mutex::new(launch.spawn()), launch, url, clock, certificates: None, directory, port };
         server.wait_until_up();
         server
     }
@@ -247,6 +256,28 @@ impl Postgres {
     /// Its port; the same for life.
     pub fn port(&self) -> u16 {
         self.port.number
+    }
+
+    /// The certificate of the authority that its certificate is signed by.
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn ca_path(&self) -> PathBuf {
+        self.certificates().certificate("authority")
+    }
+
+    /// A client's certificate and key, in the name of [`CERTIFIED`].
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
+        (self.certificates().certificate("client"), self.certificates().key("client"))
+    }
+
+    fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("a server with TLS")
     }
 
     /// `postgres://USER@127.0.0.1:PORT/postgres`, with the login and the certificate of its builder.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -206,15 +206,37 @@ impl Zookeeper {
     ///
     /// If its builder was not asked for TLS.
     pub fn tls_url(&self, chroot: &str) -> String {
-        let certificates = self.certificates.as_ref().expect("an ensemble with TLS");
+        let (certificate, key) = self.client_certificate();
         let address = |member: &Member| format!("127.0.0.1:{}", member.secure.number);
         let servers = self.members.iter().map(address).collect::<Vec<_>>().join(",");
         format!(
             "zookeeper://{servers}{chroot}?tls=true&ca={}&cert={}&key={}",
-            certificates.certificate("authority").display(),
-            certificates.certificate("client").display(),
-            certificates.key("client").display()
+            self.ca_path().display(),
+            certificate.display(),
+            key.display()
         )
+    }
+
+    /// The certificate of the authority that the servers' certificates are signed by.
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn ca_path(&self) -> PathBuf {
+        self.certificates().certificate("authority")
+    }
+
+    /// A client's certificate and key that they accept.
+    ///
+    /// # Panics
+    ///
+    /// If its builder was not asked for TLS.
+    pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
+        (self.certificates().certificate("client"), self.certificates().key("client"))
+    }
+
+    fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("a server with TLS")
     }
 
     /// `127.0.0.1:PORT,…`, of all servers.

@@ -11,5 +11,7 @@ pub mod redis;
 pub mod redlock;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod tls;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

@@ -21,7 +21,7 @@ async fn locks_work_with_tls_a_login_and_rights_on_one_prefix_alone() {
 
     let plainly = format!("etcd://{}", etcd.address(0));
     let refused = soon("a refusal", Tenure::connect(&plainly)).await.unwrap_err();
-    assert!(refused.to_string().contains("?tls=true"), "{refused}");
+    assert!(refused.kind() == ErrorKind::Invalid && refused.to_string().contains("add tls=true"), "{refused}");
 
     let wrong = etcd.url().replace("s3cret", "guess");
     let refused = soon("a refusal", Tenure::connect(&wrong)).await.unwrap_err();
@@ -36,6 +36,18 @@ async fn locks_work_with_tls_a_login_and_rights_on_one_prefix_alone() {
     let nobody = etcd.url().replace("locker:s3cret%2Fwith%40chars@", "");
     let refused = soon("a refusal", Tenure::connect(&nobody)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_speaks_otherwise_is_given_up_unless_members_may_come_that_do_not() {
+    let etcd = Etcd::start();
+    let tls = |members: &[&str]| format!("etcd://{}?tls=true", members.join(","));
+    let [a, b, c] = [0, 1, 2].map(|member| etcd.address(member));
+    let refused = soon("a refusal", Tenure::connect(tls(&[&a, &b, "127.0.0.1:1"]))).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(refused.to_string().contains("speaks without TLS there: leave tls=true out"), "{refused}");
+    let waits = soon("an answer", Tenure::connect(tls(&[&c, "127.0.0.1:1", "127.0.0.1:2"]))).await.unwrap_err();
+    assert_eq!(waits.kind(), ErrorKind::Unavailable, "{waits}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used)]
 
 mod certainty;
+mod encryption;
 mod faults;
 mod listening;
 mod locked;

@@ -52,11 +52,6 @@ pub(super) fn translate(status: &Status) -> Error {
         Code::Unavailable if told.contains("no leader") => {
             (ErrorKind::Unavailable, "etcd has no leader: too few members reach each other", Certainty::NotApplied)
         }
-        _ if in_words(status).contains("UnknownIssuer") => (
-            ErrorKind::Store,
-            "nobody who is trusted vouches for etcd's certificate: name whom to trust by ca=FILE",
-            Certainty::NotApplied,
-        ),
         code if is_of_the_member(&Status::new(code, "")) => {
             (ErrorKind::Unavailable, "no answer from etcd", Certainty::Unknown)
         }

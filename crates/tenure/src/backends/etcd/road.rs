@@ -112,22 +112,36 @@ impl Road {
                     let _ = tokio::time::timeout(pause, pending::<()>()).await;
                     let login = self.settings.login.as_ref();
                     let opened = Link::open(member, login, probe, self.clock.clone()).await;
-                    opened.and_then(|link| self.of_the_cluster(link)).map_err(|status| (member, status))
+                    match opened.and_then(|link| self.of_the_cluster(link)) {
+                        Ok(link) => Ok(link),
+                        Err(status) if is_of_the_member(&status) => {
+                            let misfit = member.misfit(&status).await;
+                            Err((member, status, misfit))
+                        }
+                        Err(status) => Err((member, status, None)),
+                    }
                 })
             })
             .collect();
         let mut failures = Vec::new();
-        let mut refusal = None;
+        let (mut refusal, mut misfits) = (None, Vec::new());
         while let Some(tried) = tries.next().await {
             match tried {
                 Ok(link) => return Ok(link),
-                Err((member, status)) => {
-                    failures.push(format!("{}: {}{}", member.address, in_words(&status), member.hint(&status)));
+                Err((member, status, misfit)) => {
+                    failures.push(format!("{}: {}", member.address, in_words(&status)));
+                    misfits.extend(misfit);
                     if !is_of_the_member(&status) {
                         refusal = refusal.or(Some(status));
                     }
                 }
             }
+        }
+        // The others alone are no cluster: waiting for them does not help.
+        if misfits.len() * 2 > members.len()
+            && let Some(misfit) = misfits.into_iter().next()
+        {
+            return Err(misfit);
         }
         let error = refusal.as_ref().map_or_else(no_answer, translate).with_certainty(Certainty::NotApplied);
         Err(error.because(failures.join("; ")))

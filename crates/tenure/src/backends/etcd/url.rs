@@ -1,14 +1,16 @@
 //! `etcd://[USER:PASSWORD@]H1[:PORT][,H2,H3]?OPTIONS`.
 
-use std::fs;
-
 use percent_encoding::percent_decode_str;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use super::error::in_words;
+use crate::backends::tls::{Distrust, Files, GREETING_MAX, first_bytes, misfit, speaks_tls};
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
 const PORT: u16 = 2379;
+/// How a client of HTTP/2 begins: its preface, and settings that say nothing.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const OPTIONS: &str = "prefix, tls, ca, cert, key";
 
 /// A parsed URL.
@@ -41,13 +43,6 @@ impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.shown)
     }
-}
-
-#[derive(Default)]
-struct Files {
-    ca: Option<String>,
-    cert: Option<String>,
-    key: Option<String>,
 }
 
 impl Settings {
@@ -91,7 +86,7 @@ impl Settings {
         if prefix.chars().any(char::is_control) {
             return Err(invalid("has a control character in its prefix".to_owned()));
         }
-        let tls = files.config(tls).map_err(&invalid)?;
+        let tls = encryption(tls, &files).map_err(&invalid)?;
         let members: Vec<Member> =
             hosts.split(',').map(|host| Member::parse(host, tls.as_ref()).map_err(&invalid)).collect::<Result<_>>()?;
         let certified = files.cert.is_some();
@@ -104,36 +99,21 @@ impl Settings {
     }
 }
 
-impl Files {
-    fn config(&self, tls: bool) -> std::result::Result<Option<ClientTlsConfig>, String> {
-        if !tls {
-            let any = self.ca.is_some() || self.cert.is_some() || self.key.is_some();
-            return if any { Err("has certificates but no TLS: add tls=true".to_owned()) } else { Ok(None) };
-        }
-        let mut config = ClientTlsConfig::new();
-        config = match &self.ca {
-            Some(path) => {
-                let pem = read("CA", path)?;
-                if !String::from_utf8_lossy(&pem).contains("BEGIN CERTIFICATE") {
-                    return Err(format!("names the CA file {path:?}, which has no certificate (PEM)"));
-                }
-                config.ca_certificate(Certificate::from_pem(pem))
-            }
-            None => config.with_native_roots(),
-        };
-        match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                config = config.identity(Identity::from_pem(read("certificate", cert)?, read("key", key)?));
-            }
-            (None, None) => {}
-            _ => return Err("has one of cert and key: a client certificate needs both".to_owned()),
-        }
-        Ok(Some(config))
+/// How connections are encrypted, if they are.
+fn encryption(tls: bool, files: &Files) -> std::result::Result<Option<ClientTlsConfig>, String> {
+    if !tls {
+        let problem = "has certificates but no TLS: add tls=true";
+        return if files.any() { Err(problem.to_owned()) } else { Ok(None) };
     }
-}
-
-fn read(what: &str, path: &str) -> std::result::Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("names the {what} file {path:?}, which cannot be read: {error}"))
+    let pem = files.read(["cert", "key"])?;
+    let config = match pem.ca {
+        Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    Ok(Some(match pem.identity {
+        Some(own) => config.identity(Identity::from_pem(own.certificate, own.key)),
+        None => config,
+    }))
 }
 
 impl Member {
@@ -160,11 +140,27 @@ impl Member {
         Ok(Self { address, endpoint })
     }
 
-    /// What may be wrong with the URL, where a connection was made and then broke.
-    pub(super) fn hint(&self, status: &tonic::Status) -> &'static str {
-        let by_tls = self.endpoint.uri().scheme_str() == Some("https");
-        let broke = std::error::Error::source(status).is_some();
-        if broke && !by_tls { " (if it wants TLS: ?tls=true)" } else { "" }
+    /// What is wrong with the URL or the certificates, if that is why a connection failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is asked of the member.
+    pub(super) async fn misfit(&self, status: &tonic::Status) -> Option<Error> {
+        let told = in_words(status);
+        let server = format!("etcd at {}", self.address);
+        if let Some(distrust) = Distrust::of(&told) {
+            return Some(distrust.explained(&server, ["ca", "cert", "key"]).because(told));
+        }
+        let (host, port) = self.address.rsplit_once(':')?;
+        let at = (host.trim_start_matches('[').trim_end_matches(']'), port.parse().ok()?);
+        if self.endpoint.uri().scheme_str() == Some("https") {
+            // A server of HTTP/2 begins with its settings.
+            let plain = matches!(first_bytes(at, PREFACE, GREETING_MAX).await, Some([0, 0, _, 4]));
+            plain.then(|| misfit(&server, "speaks without TLS there: leave tls=true out, and ca=, cert= and key="))
+        } else {
+            let tls = speaks_tls(at, GREETING_MAX).await;
+            tls.then(|| misfit(&server, "speaks TLS there: add tls=true, and ca=FILE if its CA is not the system's"))
+        }
     }
 }
 

@@ -27,7 +27,27 @@ pub(super) fn is_stale_statement(error: &tokio_postgres::Error) -> bool {
 
 /// Whether a server said it, and not the way to it.
 pub(super) fn is_answer(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some() || takes_no_writes(error)
+    error.as_db_error().is_some() || takes_no_writes(error) || is_handshake(error)
+}
+
+/// Whether a server has no TLS, where the URL insists on it.
+pub(super) fn has_no_tls(error: &tokio_postgres::Error) -> bool {
+    with_causes(error).contains("server does not support TLS")
+}
+
+/// Whether TLS failed, on either side.
+pub(super) fn is_handshake(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_none() && error.to_string().contains("TLS handshake")
+}
+
+/// Whether nobody gets in this way, whatever the password: with TLS, without it, or from there. Poolers say it by a code
+/// of their own.
+pub(super) fn is_turned_away(error: &tokio_postgres::Error) -> bool {
+    let by_pooler = |told: &DbError| told.code().code() == "08P01" && told.message().contains("SSL required");
+    error.as_db_error().is_some_and(|told| {
+        let by_server = told.code() == &SqlState::INVALID_AUTHORIZATION_SPECIFICATION;
+        (by_server && told.routine() == Some("ClientAuthentication")) || by_pooler(told)
+    })
 }
 
 /// What is said of a server that answers and is a standby.
@@ -85,11 +105,6 @@ fn translate(error: tokio_postgres::Error) -> Error {
                 "PostgreSQL wants a password: write postgres://USER:PASSWORD@HOST/DATABASE",
             );
         }
-        if with_causes(&error).contains("UnknownIssuer") {
-            let message =
-                "nobody who is trusted vouches for PostgreSQL's certificate: name whom to trust by sslrootcert=FILE";
-            return Error::new(ErrorKind::Store, message).because(with_causes(&error));
-        }
         let message = if takes_no_writes(&error) {
             "no server takes writes: only a standby answers, or one with default_transaction_read_only, which take no locks"
         } else {
@@ -100,6 +115,9 @@ fn translate(error: tokio_postgres::Error) -> Error {
     let (kind, message) = match told.code() {
         &SqlState::READ_ONLY_SQL_TRANSACTION => {
             (ErrorKind::Unavailable, "this PostgreSQL is a standby: only the primary takes locks")
+        }
+        &SqlState::INVALID_AUTHORIZATION_SPECIFICATION if told.message().contains("client certificate") => {
+            (ErrorKind::Denied, "PostgreSQL wants a certificate of this user: name one by sslcert=FILE&sslkey=FILE")
         }
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             (ErrorKind::Denied, "PostgreSQL refused the user or password")

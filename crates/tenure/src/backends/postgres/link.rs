@@ -1,32 +1,23 @@
 //! One connection, and the statements prepared on it.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Notification, Row, Statement};
 
-use super::error::{
-    is_answer, is_lost_statement, is_read_only, is_stale_statement, no_answer, of_connecting, of_statement, unavailable,
-};
+use super::connect::connect;
+use super::error::{is_lost_statement, is_read_only, is_stale_statement, no_answer, of_connecting, of_statement};
 use super::preparing::{OFF, ON, Preparing, UNDECIDED};
 use super::url::{Settings, Target};
 use crate::clock::{Clock as _, Moment, SystemClock};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
-/// How long connecting may take, all hosts together.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long one host may be silent before the next is tried as well.
-const NEXT_HOST_AFTER: Duration = Duration::from_millis(250);
 /// How long one statement may take. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
@@ -282,117 +273,4 @@ impl Link {
             }
         }
     }
-}
-
-/// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment only; and while it does
-/// not, the others are asked again: one of them may be about to take its place.
-async fn connect(target: &Target, ear: Option<Ear>, ended: &Arc<Notify>) -> Result<(usize, Client)> {
-    let connecting = async {
-        let ask = |at: usize, host, after: Duration| {
-            let connected = connect_to(host, target, at, ear.clone(), ended);
-            async move {
-                if !after.is_zero() {
-                    let _ = timeout(after, std::future::pending::<()>()).await;
-                }
-                (at, after.is_zero(), connected.await)
-            }
-        };
-        let mut hosts = target.hosts.iter().enumerate();
-        let (mut under_way, mut failure, mut silent) = (FuturesUnordered::new(), None, target.hosts.len());
-        loop {
-            if let Some((at, host)) = hosts.next() {
-                under_way.push(ask(at, host, Duration::ZERO));
-            }
-            let limit = if hosts.len() > 0 { NEXT_HOST_AFTER } else { CONNECT_MAX };
-            let Ok(Some((at, is_first, connected))) = timeout(limit, under_way.next()).await else { continue };
-            silent -= usize::from(is_first);
-            match connected {
-                Ok(client) => return Ok((at, client)),
-                // That a server answered, and what, says more than that another did not.
-                Err(error) if failure.is_none() || error.is_answer() => failure = Some(error),
-                Err(_) => {}
-            }
-            if silent == 0 {
-                return Err(failure);
-            }
-            under_way.push(ask(at, &target.hosts[at], NEXT_HOST_AFTER));
-        }
-    };
-    let nobody = || unavailable(&format!("no answer from PostgreSQL within {CONNECT_MAX:?} of connecting"));
-    match timeout(CONNECT_MAX, connecting).await {
-        Ok(connected) => connected.map_err(|failure| failure.map_or_else(nobody, Failed::explained)),
-        Err(_) => Err(nobody()),
-    }
-}
-
-/// Why a host was not connected to.
-enum Failed {
-    /// It said so, or the way to it is cut.
-    For(tokio_postgres::Error),
-    /// As many connections as there may be wait for it to answer.
-    Full,
-}
-
-impl Failed {
-    fn is_answer(&self) -> bool {
-        matches!(self, Self::For(error) if is_answer(error))
-    }
-
-    fn explained(self) -> Error {
-        match self {
-            Self::For(error) => of_connecting(error),
-            Self::Full => unavailable("PostgreSQL takes connections and does not answer on them"),
-        }
-    }
-}
-
-impl From<tokio_postgres::Error> for Failed {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::For(error)
-    }
-}
-
-async fn connect_to(
-    host: &Config,
-    target: &Target,
-    at: usize,
-    ear: Option<Ear>,
-    ended: &Arc<Notify>,
-) -> std::result::Result<Client, Failed> {
-    let room = target.rooms.get(at).and_then(|room| room.clone().try_acquire_owned().ok()).ok_or(Failed::Full)?;
-    match &target.tls {
-        None => {
-            let (client, connection) = host.connect(NoTls).await?;
-            Handle::current().spawn(drive(connection, ear, ended.clone(), room));
-            Ok(client)
-        }
-        Some(tls) => {
-            let (client, connection) = host.connect(MakeRustlsConnect::new((**tls).clone())).await?;
-            Handle::current().spawn(drive(connection, ear, ended.clone(), room));
-            Ok(client)
-        }
-    }
-}
-
-/// Carries a connection until its client is dropped or the server is gone.
-async fn drive<S, T>(
-    mut connection: Connection<S, T>,
-    ear: Option<Ear>,
-    ended: Arc<Notify>,
-    _room: OwnedSemaphorePermit,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send,
-    T: AsyncRead + AsyncWrite + Unpin + Send,
-{
-    while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
-        match (message, &ear) {
-            (Ok(AsyncMessage::Notification(heard)), Some(ear)) => ear(heard),
-            (Ok(_), _) => {}
-            (Err(error), _) => {
-                tracing::debug!(%error, "a connection to PostgreSQL ended");
-                break;
-            }
-        }
-    }
-    ended.notify_one();
 }

@@ -18,6 +18,7 @@
 
 #[cfg(test)]
 mod check;
+mod connect;
 mod desk;
 mod doctor;
 mod errand;
@@ -36,6 +37,7 @@ mod schema;
 mod sheet;
 mod statements;
 mod sweep;
+mod tls;
 mod url;
 mod work;
 

@@ -1,17 +1,16 @@
 //! `postgres://USER:PASSWORD@HOST[:PORT][,HOST2]/DATABASE?OPTIONS`.
 
-use std::fs;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::Semaphore;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslNegotiation, TargetSessionAttrs};
 
+use super::tls::{Mode, Tls};
+use crate::backends::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step, with_causes};
 use crate::redact::{problem, redacted};
 
@@ -34,11 +33,11 @@ pub(super) struct Target {
     pub(super) hosts: Vec<Config>,
     /// How many connections to each there may be.
     pub(super) rooms: Vec<Arc<Semaphore>>,
-    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(super) tls: Tls,
 }
 
 impl Target {
-    fn of(hosts: Vec<Config>, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    fn of(hosts: Vec<Config>, tls: Tls) -> Self {
         let rooms = hosts.iter().map(|_| Arc::new(Semaphore::new(CONNECTIONS_MAX))).collect();
         Self { hosts, rooms, tls }
     }
@@ -69,7 +68,7 @@ struct Options {
     schema: Option<String>,
     listen: Option<String>,
     tls_mode: Option<String>,
-    ca: Option<String>,
+    files: Files,
 }
 
 impl Options {
@@ -83,7 +82,9 @@ impl Options {
                 "schema" => found.schema = value,
                 "listen" => found.listen = value,
                 "sslmode" => found.tls_mode = value,
-                "sslrootcert" => found.ca = value,
+                "sslrootcert" => found.files.ca = value,
+                "sslcert" => found.files.cert = value,
+                "sslkey" => found.files.key = value,
                 _ => left.push(option),
             }
         }
@@ -91,15 +92,14 @@ impl Options {
         found
     }
 
-    fn tls(&self) -> std::result::Result<Option<Arc<rustls::ClientConfig>>, String> {
-        match self.tls_mode.as_deref() {
-            None | Some("disable") if self.ca.is_none() => Ok(None),
-            None | Some("disable") => Err("has a certificate but no TLS: add sslmode=verify-full".to_owned()),
-            Some("require" | "verify-full") => client_tls(self.ca.as_deref()).map(Some),
-            Some(other) => {
-                Err(format!("has sslmode={other}: it is disable, or verify-full (require is taken for the same)"))
-            }
-        }
+    fn tls(&self) -> std::result::Result<Tls, String> {
+        let mode = match &self.tls_mode {
+            None => Mode::default(),
+            Some(text) => Mode::parse(text).ok_or_else(|| {
+                format!("has sslmode={text}: it is disable, allow, prefer, require, verify-ca or verify-full")
+            })?,
+        };
+        Tls::of(mode, &self.files)
     }
 }
 
@@ -129,8 +129,15 @@ impl Settings {
             }
             Ok(config)
         };
+        let encrypted = |tls: Tls, config: &Config| -> Result<Tls> {
+            if tls.mode.is_weak() && config.get_ssl_negotiation() == SslNegotiation::Direct {
+                return Err(invalid("has sslnegotiation=direct: write sslmode=require, or verify-full".to_owned()));
+            }
+            Ok(tls)
+        };
         let tls = options.tls().map_err(&invalid)?;
         let config = configured(&options)?;
+        let tls = encrypted(tls, &config)?;
         let listen = match &options.listen {
             None => None,
             Some(direct) => {
@@ -143,12 +150,14 @@ impl Settings {
                 if own.schema.is_some() || own.listen.is_some() {
                     return Err(invalid("names a schema or another listen= within listen=".to_owned()));
                 }
-                let tls = if own.tls_mode.is_some() { own.tls().map_err(&invalid)? } else { tls.clone() };
-                Some(Target::of(each_host(&inheriting(configured(&own)?, &config), tls.is_some()), tls))
+                let says_tls = own.tls_mode.is_some() || own.files.any();
+                let tls = if says_tls { own.tls().map_err(&invalid)? } else { tls.clone() };
+                let config = inheriting(configured(&own)?, &config);
+                Some(Target::of(each_host(&config), encrypted(tls, &config)?))
             }
         };
         Ok(Self {
-            target: Target::of(each_host(&config, tls.is_some()), tls),
+            target: Target::of(each_host(&config), tls),
             listen,
             schema: format!("\"{}\"", schema.replace('"', "\"\"")),
             shown: shown.clone(),
@@ -171,7 +180,7 @@ fn inheriting(mut config: Config, from: &Config) -> Config {
 }
 
 /// The hosts of a URL, each by itself, with what the URL leaves open.
-fn each_host(all: &Config, tls: bool) -> Vec<Config> {
+fn each_host(all: &Config) -> Vec<Config> {
     let one = |(index, host): (usize, &Host)| {
         let mut config = Config::new();
         match host {
@@ -201,7 +210,6 @@ fn each_host(all: &Config, tls: bool) -> Vec<Config> {
         config
             .application_name(all.get_application_name().unwrap_or("tenure"))
             .connect_timeout(all.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT))
-            .ssl_mode(if tls { SslMode::Require } else { SslMode::Disable })
             .ssl_negotiation(all.get_ssl_negotiation())
             .channel_binding(all.get_channel_binding())
             .tcp_user_timeout(SILENT_MAX)
@@ -213,31 +221,6 @@ fn each_host(all: &Config, tls: bool) -> Vec<Config> {
         config
     };
     all.get_hosts().iter().enumerate().map(one).collect()
-}
-
-/// Trusts the certificates in a file, or else those of the system.
-fn client_tls(ca: Option<&str>) -> std::result::Result<Arc<rustls::ClientConfig>, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    if let Some(path) = ca {
-        let text = fs::read(path).map_err(|error| format!("names the CA file {path:?}: {error}"))?;
-        for certificate in CertificateDer::pem_slice_iter(&text) {
-            let certificate = certificate.map_err(|error| format!("has a bad certificate in {path:?}: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("has a bad certificate in {path:?}: {error}"))?;
-        }
-    } else {
-        for certificate in rustls_native_certs::load_native_certs().certs {
-            // One that cannot be read is one that is not trusted.
-            drop(roots.add(certificate));
-        }
-    }
-    if roots.is_empty() {
-        return Err("has TLS, but no certificate to trust: name a file with sslrootcert=PATH".to_owned());
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("cannot use TLS: {error}"))?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 #[cfg(test)]
@@ -256,7 +239,7 @@ mod tests {
         }
         assert_eq!(settings.schema, "\"locks\"");
         assert_eq!(settings.shown, "postgres://me:***@a:1,b:2/app?schema=locks&connect_timeout=2");
-        assert!(settings.listen.is_none() && settings.target.tls.is_none());
+        assert!(settings.listen.is_none() && settings.target.tls.mode == Mode::Prefer);
         let settings = Settings::parse("postgres://h/db?schema=a%22b").unwrap();
         assert_eq!(settings.schema, "\"a\"\"b\"");
     }
@@ -276,14 +259,18 @@ mod tests {
     fn what_is_wrong_with_a_url_is_said_without_its_password() {
         for (url, problem) in [
             ("postgres://u:hidden@h/db?schema=", "1 to 63 bytes"),
-            ("postgres://u:hidden@h/db?sslmode=prefer", "sslmode=prefer"),
-            ("postgres://u:hidden@h/db?sslrootcert=x", "no TLS"),
+            ("postgres://u:hidden@h/db?sslmode=always", "sslmode=always"),
+            ("postgres://u:hidden@h/db?sslrootcert=x", "checks no certificate"),
+            ("postgres://u:hidden@h/db?sslmode=require&sslrootcert=system", "verify-full"),
+            ("postgres://u:hidden@h/db?sslmode=disable&sslcert=x&sslkey=x", "no TLS"),
+            ("postgres://u:hidden@h/db?sslmode=prefer&sslcert=x", "sslcert and sslkey"),
+            ("postgres://u:hidden@h/db?sslnegotiation=direct", "sslmode=require"),
             ("postgres://u:hidden@h/db?sslmode=verify-full&sslrootcert=/no/such", "/no/such"),
             ("postgres://u:hidden@h/db?layout=plain", "understood"),
             ("postgres://u:hid@den@h/db", "%40"),
             ("postgres:///db", "no host"),
             ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fschema%3Dx", "within listen="),
-            ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fsslmode%3Dprefer", "sslmode=prefer"),
+            ("postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahidden%40h%2F%3Fsslmode%3Dalways", "sslmode=always"),
         ] {
             let error = Settings::parse(url).unwrap_err();
             let text = format!("{error:?}");

@@ -2,6 +2,8 @@
 
 use redis::RedisError;
 
+use super::url::Address;
+use crate::backends::tls::Distrust;
 use crate::error::{Certainty, Error, ErrorKind};
 
 /// The error of a command: what the server said, or that it did not answer.
@@ -15,21 +17,19 @@ pub(in crate::backends) fn of_command(error: &RedisError) -> Error {
     }
 }
 
+/// Why TLS keeps a connection from being made, if it does.
+pub(in crate::backends) fn of_tls(error: &RedisError, address: &Address) -> Option<Error> {
+    let distrust = Distrust::of(&error.to_string())?;
+    let explained = distrust.explained(&format!("Redis at {address}"), ["ca", "cert", "key"]);
+    Some(explained.because(error.clone()))
+}
+
 /// The error of an attempt to connect: nothing was asked yet.
 pub(in crate::backends) fn of_connect(error: &RedisError) -> Error {
     let auth = error.kind() == redis::ErrorKind::AuthenticationFailed;
     let of_server = error.code().map(|code| of_server(code, &error.to_string()));
-    let told = error.to_string();
     let error = match of_server {
         Some(of_server) => of_server,
-        None if told.contains("invalid peer certificate") => {
-            let advice = "the certificate of Redis is not trusted: name the file of its CA by ?ca=, and the server as its certificate does";
-            Error::new(ErrorKind::Store, advice).because(error.clone())
-        }
-        None if told.contains("TLS parameters") => {
-            Error::new(ErrorKind::Invalid, "the client's certificate and key (?cert=, ?key=) cannot be used together")
-                .because(error.clone())
-        }
         None if auth => denied("Redis refused the user or password").because(error.clone()),
         None => Error::new(ErrorKind::Unavailable, "cannot connect to Redis").because(error.clone()),
     };

@@ -12,7 +12,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo, Value};
 use tokio::time::timeout;
 
-use super::error::of_connect;
+use super::error::{of_connect, of_tls};
 use super::node::unavailable;
 use super::speech;
 use super::url::{Address, Login, Settings, Topology};
@@ -77,17 +77,7 @@ impl Place {
                 Some(advice) = speech::advice(&self.settings, &address) => return Err(advice),
             },
         };
-        self.advised(opened, &address).await
-    }
-
-    /// The same, or what to write instead where that is why a connection failed.
-    async fn advised<T>(&self, opened: Result<T>, address: &Address) -> Result<T> {
-        match opened {
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                Err(speech::advice(&self.settings, address).await.unwrap_or(error))
-            }
-            opened => opened,
-        }
+        advised(&self.settings, opened, &address).await
     }
 
     async fn open_at(&self, address: &Address) -> Result<MultiplexedConnection> {
@@ -117,7 +107,7 @@ impl Place {
             Ok(opened) => opened.map_err(|error| self.refused(&error, &address)),
             Err(_) => Err(unavailable(&format!("no answer from Redis at {address}"))),
         };
-        self.advised(opened, &address).await
+        advised(&self.settings, opened, &address).await
     }
 
     fn refused(&self, error: &redis::RedisError, address: &Address) -> Error {
@@ -168,6 +158,16 @@ impl Place {
     }
 }
 
+/// The same, or what to write instead where that is why a connection failed.
+async fn advised<T>(settings: &Settings, opened: Result<T>, address: &Address) -> Result<T> {
+    match opened {
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            Err(speech::advice(settings, address).await.unwrap_or(error))
+        }
+        opened => opened,
+    }
+}
+
 /// A field of the answer to HELLO.
 fn hello_field(hello: &Value, field: &str) -> Option<String> {
     let text = |value: &Value| wire::text(value).map(ToOwned::to_owned);
@@ -206,7 +206,7 @@ pub(in crate::backends) fn client(settings: &Settings, address: &Address, login:
 }
 
 fn refused(error: &redis::RedisError, address: &Address) -> Error {
-    of_connect(error).adding(&format!(" at {address}"))
+    of_tls(error, address).unwrap_or_else(|| of_connect(error).adding(&format!(" at {address}")))
 }
 
 /// Asks all sentinels at once where the master is; as soon as more than half agree they are believed, else those that
@@ -271,7 +271,10 @@ pub(in crate::backends) async fn sentinel_command(
                 format!("{sentinel}: this is a Redis and no sentinel: write redis://HOST, or name the sentinels");
             Err(Error::new(ErrorKind::Invalid, message))
         }
-        Ok(answer) => answer.map_err(|error| refused(&error, sentinel)),
-        Err(_) => Err(unavailable(&format!("no answer from the sentinel at {sentinel}"))),
+        Ok(answer) => advised(settings, answer.map_err(|error| refused(&error, sentinel)), sentinel).await,
+        Err(_) => {
+            let silent = Err(unavailable(&format!("no answer from the sentinel at {sentinel}")));
+            advised(settings, silent, sentinel).await
+        }
     }
 }

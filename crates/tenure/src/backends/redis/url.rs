@@ -1,11 +1,11 @@
 //! What a URL says: which servers, as whom, in which layout.
 
-use std::fs;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use redis::{ClientTlsConfig, TlsCertificates};
 
+use crate::backends::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
@@ -167,7 +167,7 @@ impl Settings {
 
     fn options(&mut self, tls: bool, options: &str, invalid: &impl Fn(String) -> Error) -> Result<()> {
         let mut tls = tls;
-        let (mut ca, mut cert, mut key) = (None, None, None);
+        let mut files = Files::default();
         let sentinel = matches!(self.topology, Topology::Sentinel { .. });
         let fleet = self.topology == Topology::Fleet;
         for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -210,9 +210,9 @@ impl Settings {
                         ))
                     })?);
                 }
-                "ca" => ca = Some(value),
-                "cert" => cert = Some(value),
-                "key" => key = Some(value),
+                "ca" => files.ca = Some(value),
+                "cert" => files.cert = Some(value),
+                "key" => files.key = Some(value),
                 "sentinel_user" if sentinel => self.sentinel_login.user = Some(value),
                 "sentinel_password" if sentinel => self.sentinel_login.password = Some(value),
                 _ => {
@@ -229,31 +229,14 @@ impl Settings {
             }
         }
         if !tls {
-            if ca.is_some() || cert.is_some() || key.is_some() {
+            if files.any() {
                 return Err(invalid("has certificates but no TLS: write rediss://, or add tls=true".to_owned()));
             }
             return Ok(());
         }
-        let read = |what: &str, path: &String| {
-            let read = fs::read(path).map_err(|error| {
-                invalid(format!("names the {what} file {path:?}, which cannot be read")).because(error)
-            })?;
-            let begins = if what == "key" { "PRIVATE KEY-----" } else { "-----BEGIN CERTIFICATE-----" };
-            if !String::from_utf8_lossy(&read).contains(begins) {
-                let missing = if what == "key" { "private key" } else { "certificate" };
-                return Err(invalid(format!("names the {what} file {path:?}, which has no {missing} in it (PEM)")));
-            }
-            Ok(read)
-        };
-        let client_tls = match (&cert, &key) {
-            (Some(cert), Some(key)) => {
-                Some(ClientTlsConfig { client_cert: read("certificate", cert)?, client_key: read("key", key)? })
-            }
-            (None, None) => None,
-            _ => return Err(invalid("has one of cert and key: a client certificate needs both".to_owned())),
-        };
-        let root_cert = ca.map(|ca| read("CA", &ca)).transpose()?;
-        self.tls = Some(TlsCertificates { client_tls, root_cert });
+        let pem = files.read(["cert", "key"]).map_err(invalid)?;
+        let client_tls = pem.identity.map(|own| ClientTlsConfig { client_cert: own.certificate, client_key: own.key });
+        self.tls = Some(TlsCertificates { client_tls, root_cert: pem.ca });
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use zookeeper_client::Error as Refused;
 
+use crate::backends::tls::Distrust;
 use crate::error::{Certainty, Error, ErrorKind};
 
 /// Whether the server answered: a refusal, of which nothing was applied.
@@ -35,6 +36,12 @@ pub(super) fn of_connecting(error: Refused) -> Error {
     translate(error).with_certainty(Certainty::NotApplied)
 }
 
+/// What a server says to a client without a user, where it wants one.
+pub(super) fn wants_login(error: &Refused) -> Error {
+    Error::new(ErrorKind::Denied, "ZooKeeper wants a login: write zookeeper://USER:PASSWORD@HOST/CHROOT?auth=sasl")
+        .because(error.to_string())
+}
+
 pub(super) fn unavailable(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_certainty(Certainty::NotApplied)
 }
@@ -50,9 +57,8 @@ pub(super) fn restless() -> Error {
 }
 
 fn translate(error: Refused) -> Error {
-    if error.to_string().contains("UnknownIssuer") {
-        let message = "nobody who is trusted vouches for the servers' certificates: name whom to trust by ca=FILE";
-        return Error::new(ErrorKind::Store, message).because(error.to_string());
+    if let Some(distrust) = Distrust::of(&error.to_string()) {
+        return distrust.explained("ZooKeeper", ["ca", "cert", "key"]).because(error.to_string());
     }
     let (kind, message) = match &error {
         Refused::NoAuth => (

@@ -17,12 +17,15 @@ use super::error::unavailable;
 use super::limits::{Heard, Host, Told};
 use super::tls::{Stream, Tls, dial, greet};
 use super::url::Settings;
-use crate::error::Result;
+use crate::backends::tls::{self, Distrust, first_bytes, speaks_tls};
+use crate::error::{Error, Result};
 
 /// How long servers have to answer, at first and when they are asked again.
 pub(super) const PATIENCE: [Duration; 2] = [Duration::from_millis(1500), Duration::from_secs(5)];
 /// One that hangs does not keep a client from beginning: it is asked again before anything counts that goes through it.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
+/// How long a server may take to answer a greeting: the first of TLS takes long where Java has just been started.
+const GREETING_MAX: Duration = Duration::from_secs(3);
 /// The longest answer to a four-letter word that is read.
 const ANSWER_MAX: usize = 256 * 1024;
 /// The most addresses of one name that are asked.
@@ -90,7 +93,7 @@ impl Reply {
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) told: Vec<(Host, Heard)>,
-    pub(super) silent: Vec<String>,
+    pub(super) silent: Vec<(Host, String)>,
 }
 
 /// Asks all servers at once, until all have answered or the time is up. Once one has, the others are given `grace`.
@@ -107,7 +110,7 @@ pub(super) async fn all(settings: &Settings, patience: Duration, grace: Duration
         let left = if asked.told.is_empty() { patience * 2 } else { grace.min(patience) };
         match timeout(left, waiting.next()).await {
             Ok(Some((host, Reply { heard: Some(heard), .. }))) => asked.told.push((host.clone(), heard)),
-            Ok(Some(((host, port), reply))) => asked.silent.push(format!("{host}:{port}: {}", reply.silence())),
+            Ok(Some((host, reply))) => asked.silent.push((host.clone(), reply.silence())),
             Ok(None) | Err(_) => return asked,
         }
     }
@@ -119,15 +122,50 @@ pub(super) async fn all(settings: &Settings, patience: Duration, grace: Duration
 ///
 /// Cancel safe: the sessions that were asked for end by themselves.
 pub(super) async fn first(settings: &Settings) -> Result<Told> {
-    let mut silent = Vec::new();
-    for patience in PATIENCE {
-        let asked = all(settings, patience, GRACE).await;
-        if let Some(told) = Told::new(asked.told, settings.tick) {
-            return Ok(told);
-        }
-        silent = asked.silent;
+    let asked = all(settings, PATIENCE[0], GRACE).await;
+    if let Some(told) = Told::new(asked.told, settings.tick) {
+        return Ok(told);
     }
-    Err(unavailable("no server of the ensemble answers, or they have no quorum").because(silent.join(", ")))
+    let asked = tokio::select! {
+        Some(misfit) = misfit(settings, &asked.silent) => return Err(misfit),
+        asked = all(settings, PATIENCE[1], GRACE) => asked,
+    };
+    let silent: Vec<String> = asked.silent.iter().map(|(host, told)| format!("{}: {told}", shown(host))).collect();
+    Told::new(asked.told, settings.tick).ok_or_else(|| {
+        unavailable("no server of the ensemble answers, or they have no quorum").because(silent.join(", "))
+    })
+}
+
+/// What is wrong with the URL or the certificates, if that is why most servers gave no session: the others alone are no
+/// quorum, and waiting for them does not help.
+async fn misfit(settings: &Settings, silent: &[(Host, String)]) -> Option<Error> {
+    let misfits = join_all(silent.iter().map(|(host, told)| misfit_of(settings, host, told))).await;
+    let misfits: Vec<Error> = misfits.into_iter().flatten().collect();
+    let most = misfits.len() * 2 > settings.hosts.len();
+    misfits.into_iter().next().filter(|_| most)
+}
+
+fn shown((host, port): &Host) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// What is wrong with the URL or the certificates, if that is why a server gave no session.
+async fn misfit_of(settings: &Settings, host: &Host, told: &str) -> Option<Error> {
+    let at = (host.0.as_str(), host.1);
+    let server = format!("ZooKeeper at {}", shown(host));
+    if let Some(distrust) = Distrust::of(told) {
+        return Some(distrust.explained(&server, ["ca", "cert", "key"]).because(told.to_owned()));
+    }
+    if settings.tls.is_some() {
+        // What it tells, that it does not tell, or that it serves nobody at the moment.
+        let answer = first_bytes(at, b"srvr", GREETING_MAX).await;
+        let advice =
+            "speaks without TLS there: leave tls=true out, and ca=, cert= and key=; or name its secureClientPort";
+        matches!(answer.as_ref(), Some(b"Zook" | b"srvr" | b"This")).then(|| tls::misfit(&server, advice))
+    } else {
+        let advice = "speaks TLS there: add tls=true&ca=FILE, or name its clientPort";
+        speaks_tls(at, GREETING_MAX).await.then(|| tls::misfit(&server, advice))
+    }
 }
 
 /// What a host does when it is asked: all servers that its name stands for, since a session may come to each of them.
@@ -199,11 +237,16 @@ async fn negotiated(tls: Option<&Tls>, host: &str, stream: TcpStream, asked: i32
     request.extend(16_i32.to_be_bytes());
     request.extend([0; PASSWORD_BYTES]);
     request.push(0); // not one that only reads
-    stream.write_all(&request).await?;
-    stream.flush().await?;
+    // A server that has hung up may have said why: that is read first.
+    let sent = async {
+        stream.write_all(&request).await?;
+        stream.flush().await
+    };
+    let sent = sent.await;
     // Length, version, timeout, session, password and whether it only reads; old servers leave the last out.
     let mut answer = [0; 20];
     stream.read_exact(&mut answer).await?;
+    sent?;
     let number = |at: usize| i32::from_be_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]]);
     let millis = u64::try_from(number(8)).unwrap_or(0);
     if millis == 0 {

@@ -14,7 +14,7 @@ use zookeeper_client::{
 };
 
 use super::close::{self, Closing};
-use super::error::{is_answer, of_connecting, unavailable};
+use super::error::{is_answer, of_connecting, unavailable, wants_login};
 use super::limits::Host;
 use super::names::{Paths, parent};
 use super::pulse::Pulse;
@@ -149,6 +149,7 @@ impl Session {
             }
         };
         let (trust, client, sent) = match timeout(CONNECT_MAX, connected).await {
+            Ok(Err(error @ Refused::AuthFailed)) if settings.login.is_none() => return Err(wants_login(&error)),
             Ok(connected) => connected.map_err(of_connecting)?,
             Err(_) => return Err(unavailable("no server of the ensemble answers, or they have no quorum")),
         };

@@ -5,7 +5,8 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 
 use super::names::is_path;
-use super::tls::{Files, Tls};
+use super::tls::Tls;
+use crate::backends::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
@@ -73,7 +74,9 @@ impl Settings {
             None => (None, place),
         };
         let (hosts, chroot) = place.split_once('/').unwrap_or((place, ""));
-        let login = login.map(|login| parse_login(login).ok_or_else(|| invalid("has a user without a password")));
+        let login = login.map(|login| {
+            parse_login(login).ok_or_else(|| invalid("has a user without a password: write USER:PASSWORD@HOST"))
+        });
         let hosts = parse_hosts(hosts).map_err(|problem| invalid(&problem))?;
         let root = parse_root(chroot).map_err(|problem| invalid(&problem))?;
         let (mut tick, mut scheme, mut tls, mut files) = (None, None, false, Files::default());
@@ -106,7 +109,7 @@ impl Settings {
             }
         }
         let tls = match tls {
-            true => Some(files.tls().map_err(|problem| invalid(&problem))?),
+            true => Some(Tls::of(&files).map_err(|problem| invalid(&problem))?),
             false if files.any() => return Err(invalid("has certificates but no TLS: add tls=true")),
             false => None,
         };

@@ -8,10 +8,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
+use super::super::error::{of_command, of_connect, of_tls};
 use super::super::node::unavailable;
 use super::super::place::{CONNECT_MAX, client};
 use super::super::url::{Address, Settings};
-use super::super::{error::of_command, wire};
+use super::super::wire;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
@@ -114,7 +115,7 @@ impl Server {
     ) -> Result<Self> {
         let client = client(settings, &address, &settings.login, settings.db)?;
         let opened = match timeout(CONNECT_MAX, client.get_multiplexed_async_connection()).await {
-            Ok(opened) => opened.map_err(|error| super::super::error::of_connect(&error)),
+            Ok(opened) => opened.map_err(|error| of_tls(&error, &address).unwrap_or_else(|| of_connect(&error))),
             Err(_) => Err(unavailable(&format!("no answer from Redis at {address}"))),
         };
         Ok(Self { address, connection: opened?, clock: clock.clone() })

@@ -1,0 +1,297 @@
+//! What the stores share of TLS: the files that a URL names, what a port speaks, and why a server is not trusted.
+
+use std::fs;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::error::{Error, ErrorKind};
+
+/// How long most servers may take for the first bytes of their answer to a greeting.
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub(super) const GREETING_MAX: Duration = Duration::from_millis(500);
+
+/// What servers say of a client's certificate, or of there being none.
+const ALERTS: [&str; 7] = [
+    "BadCertificate",
+    "CertificateExpired",
+    "CertificateRequired",
+    "CertificateRevoked",
+    "CertificateUnknown",
+    "UnknownCA",
+    "UnsupportedCertificate",
+];
+
+/// The shortest greeting of TLS 1.2 that a server answers, if only to refuse it.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+const CLIENT_HELLO: [u8; 50] = {
+    let mut hello = [0; 50];
+    // A record (handshake, 45 bytes) with a message (client hello, 41 bytes) of version 1.2; its random part may be
+    // zero.
+    let (head, tail) = ([0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3], [0, 0, 2, 0xc0, 0x2f, 1, 0]);
+    let mut at = 0;
+    while at < head.len() {
+        hello[at] = head[at];
+        at += 1;
+    }
+    at = 0;
+    while at < tail.len() {
+        hello[43 + at] = tail[at];
+        at += 1;
+    }
+    hello
+};
+
+/// The files that a URL names.
+#[derive(Default)]
+pub(super) struct Files {
+    pub(super) ca: Option<String>,
+    pub(super) cert: Option<String>,
+    pub(super) key: Option<String>,
+}
+
+/// What the files hold, as PEM. It was checked that it can be used.
+pub(super) struct Pem {
+    /// Whom to trust instead of the system's authorities.
+    pub(super) ca: Option<Vec<u8>>,
+    pub(super) identity: Option<Identity>,
+}
+
+/// The client's certificate and its key, as PEM.
+pub(super) struct Identity {
+    pub(super) certificate: Vec<u8>,
+    pub(super) key: Vec<u8>,
+}
+
+impl Files {
+    pub(super) fn any(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some() || self.key.is_some()
+    }
+
+    /// Reads the files, or says what is wrong with one of them. `options` are the names of those for certificate and key.
+    pub(super) fn read(&self, options: [&str; 2]) -> Result<Pem, String> {
+        let ca = self.ca.as_ref().map(|path| authorities(path)).transpose()?;
+        let identity = match (&self.cert, &self.key) {
+            (Some(certificate), Some(key)) => Some(identity(certificate, key)?),
+            (None, None) => None,
+            _ => {
+                let [certificate, key] = options;
+                return Err(format!("has one of {certificate} and {key}: a client certificate needs both"));
+            }
+        };
+        Ok(Pem { ca, identity })
+    }
+}
+
+impl Pem {
+    /// Those to trust: the authorities of the file.
+    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    pub(super) fn roots(&self) -> Option<RootCertStore> {
+        self.ca.as_ref().map(|ca| roots(ca))
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+impl Identity {
+    /// The certificate, those that vouch for it, and the key.
+    pub(super) fn parsed(&self) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        Some((certificates(&self.certificate), PrivateKeyDer::from_pem_slice(&self.key).ok()?))
+    }
+}
+
+/// What encrypts. It is named, since a process may have several to choose from and has then no default.
+pub(super) fn provider() -> CryptoProvider {
+    rustls::crypto::aws_lc_rs::default_provider()
+}
+
+fn read(what: &str, path: &str) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|error| format!("names the {what} file {path:?}, which cannot be read: {error}"))
+}
+
+fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect()
+}
+
+fn roots(pem: &[u8]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    // A certificate that cannot be read is one that is not trusted.
+    roots.add_parsable_certificates(certificates(pem));
+    roots
+}
+
+fn authorities(path: &str) -> Result<Vec<u8>, String> {
+    let pem = read("CA", path)?;
+    if certificates(&pem).is_empty() {
+        return Err(format!("names the CA file {path:?}, which has no certificate in it (PEM)"));
+    }
+    if roots(&pem).is_empty() {
+        return Err(format!("names the CA file {path:?}, whose certificates cannot be used"));
+    }
+    Ok(pem)
+}
+
+fn identity(certificate_path: &str, key_path: &str) -> Result<Identity, String> {
+    let certificate = read("certificate", certificate_path)?;
+    let chain = certificates(&certificate);
+    if chain.is_empty() {
+        return Err(format!("names the certificate file {certificate_path:?}, which has no certificate in it (PEM)"));
+    }
+    let key = read("key", key_path)?;
+    let parsed = PrivateKeyDer::from_pem_slice(&key).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => {
+            format!("names the key file {key_path:?}, which has no private key in it (PEM)")
+        }
+        error => format!("names the key file {key_path:?}, which cannot be used: {error}"),
+    })?;
+    match CertifiedKey::from_der(chain, parsed, &provider()) {
+        Ok(_) => Ok(Identity { certificate, key }),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(format!(
+            "names the key file {key_path:?}, which is not the key of the certificate in {certificate_path:?}"
+        )),
+        Err(error) => Err(format!(
+            "names the certificate file {certificate_path:?} and the key file {key_path:?}, which cannot be used: {error}"
+        )),
+    }
+}
+
+/// The first bytes that a server answers to a greeting within this time.
+///
+/// # Cancel safety
+///
+/// Cancel safe: nothing is asked of the server.
+pub(super) async fn first_bytes<const N: usize>(
+    (host, port): (&str, u16),
+    greeting: &[u8],
+    limit: Duration,
+) -> Option<[u8; N]> {
+    let answered = async {
+        let mut stream = TcpStream::connect((host, port)).await?;
+        stream.write_all(greeting).await?;
+        let mut answer = [0; N];
+        stream.read_exact(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    timeout(limit, answered).await.ok()?.ok()
+}
+
+/// Whether a server surely speaks TLS: it answers to a greeting within this time.
+///
+/// # Cancel safety
+///
+/// Cancel safe: nothing is asked of the server.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+pub(super) async fn speaks_tls(address: (&str, u16), limit: Duration) -> bool {
+    // An alert or a handshake, of any version.
+    matches!(first_bytes(address, &CLIENT_HELLO, limit).await, Some([0x15 | 0x16, 3]))
+}
+
+/// What to write where a port speaks other than the URL says.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(super) fn misfit(server: &str, advice: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("cannot talk to {server}: it {advice}"))
+}
+
+/// A connection that TLS did not let come about, and that the same URL will not bring about later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Distrust {
+    /// We trust nobody who signed the server's certificate.
+    Issuer,
+    /// The server's certificate names another host.
+    Name,
+    /// The server's certificate is not valid yet, or no longer.
+    Time,
+    /// The server wants a certificate of the client, or another one.
+    Client,
+}
+
+impl Distrust {
+    /// From the words of rustls.
+    pub(super) fn of(told: &str) -> Option<Self> {
+        if let Some((_, why)) = told.split_once("invalid peer certificate: ") {
+            let has = |words: [&str; 2]| words.iter().any(|words| why.contains(words));
+            return Some(match () {
+                () if has(["not valid for name", "NotValidForName"]) => Self::Name,
+                () if has(["certificate expired", "Expired"]) || has(["not valid yet", "NotValidYet"]) => Self::Time,
+                () => Self::Issuer,
+            });
+        }
+        let (_, alert) = told.split_once("received fatal alert: ")?;
+        ALERTS.iter().any(|known| alert.starts_with(known)).then_some(Self::Client)
+    }
+
+    /// In words. `server` is as in "Redis at HOST:PORT"; `options` are those that name the CA, and certificate and key.
+    pub(super) fn explained(self, server: &str, [ca, certificate, key]: [&str; 3]) -> Error {
+        let (kind, message) = match self {
+            Self::Issuer => (
+                ErrorKind::Store,
+                format!(
+                    "the certificate of {server} is signed by nobody who is trusted: name the file of its CA by {ca}=FILE"
+                ),
+            ),
+            Self::Name => (
+                ErrorKind::Store,
+                format!("the certificate of {server} names another host: write the host as the certificate does"),
+            ),
+            Self::Time => (
+                ErrorKind::Store,
+                format!(
+                    "the certificate of {server} has expired or is not valid yet: renew it, or set this machine's clock"
+                ),
+            ),
+            Self::Client => (
+                ErrorKind::Denied,
+                format!(
+                    "{server} wants a client's certificate that it trusts: name one by {certificate}=FILE&{key}=FILE"
+                ),
+            ),
+        };
+        Error::new(kind, message).with_certainty(crate::error::Certainty::NotApplied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::{ServerName, UnixTime};
+    use rustls::{AlertDescription, CertificateError};
+
+    use super::*;
+
+    #[test]
+    fn what_rustls_says_of_certificates_is_understood() {
+        let (past, now) = (Duration::from_secs(1), Duration::from_secs(2));
+        let (past, now) = (UnixTime::since_unix_epoch(past), UnixTime::since_unix_epoch(now));
+        let expected = ServerName::try_from("db.example").unwrap();
+        let of_server = [
+            (CertificateError::UnknownIssuer, Distrust::Issuer),
+            (CertificateError::BadSignature, Distrust::Issuer),
+            (CertificateError::NotValidForName, Distrust::Name),
+            (CertificateError::NotValidForNameContext { expected, presented: Vec::new() }, Distrust::Name),
+            (CertificateError::Expired, Distrust::Time),
+            (CertificateError::ExpiredContext { time: now, not_after: past }, Distrust::Time),
+            (CertificateError::NotValidYet, Distrust::Time),
+            (CertificateError::NotValidYetContext { time: past, not_before: now }, Distrust::Time),
+        ];
+        for (error, distrust) in of_server {
+            let told = format!("transport error: {}", rustls::Error::InvalidCertificate(error));
+            assert_eq!(Distrust::of(&told), Some(distrust), "{told}");
+        }
+        for (alert, distrust) in [
+            (AlertDescription::CertificateRequired, Some(Distrust::Client)),
+            (AlertDescription::BadCertificate, Some(Distrust::Client)),
+            (AlertDescription::UnknownCA, Some(Distrust::Client)),
+            (AlertDescription::CertificateExpired, Some(Distrust::Client)),
+            (AlertDescription::InternalError, None),
+        ] {
+            let told = rustls::Error::AlertReceived(alert).to_string();
+            assert_eq!(Distrust::of(&told), distrust, "{told}");
+        }
+        assert_eq!(Distrust::of("connection refused"), None);
+    }
+}
