@@ -33,8 +33,15 @@
 //!
 //! # Features
 //!
-//! `redis`, `redlock` and `sqlite` are on by default; `etcd`, `postgres` and `zookeeper` are the other stores, `full`
-//! all of them. `memory:` is always there. `testing` has a clock that tests drive.
+//! | feature | brings | by default |
+//! |---|---|---|
+//! | `redis`, `redlock`, `sqlite` | these stores | on |
+//! | `etcd`, `postgres`, `zookeeper` | these stores | off |
+//! | `tls` | TLS, for every store that has a server; without it a URL that asks for TLS is refused | on |
+//! | `full` | every store, with TLS | off |
+//! | `testing` | `tenure::testing`: a clock that tests drive | off |
+//!
+//! `memory:` is always there.
 //!
 //! # Writing a store
 //!

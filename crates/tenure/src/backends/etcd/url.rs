@@ -1,10 +1,15 @@
 //! `etcd://[USER:PASSWORD@]H1[:PORT][,H2,H3]?OPTIONS`.
 
+#[cfg(feature = "tls")]
 use std::fs;
 
 use percent_encoding::percent_decode_str;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Endpoint;
+#[cfg(feature = "tls")]
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
+#[cfg(not(feature = "tls"))]
+use crate::backends::no_tls::Never as ClientTlsConfig;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
@@ -110,6 +115,16 @@ impl Files {
             let any = self.ca.is_some() || self.cert.is_some() || self.key.is_some();
             return if any { Err("has certificates but no TLS: add tls=true".to_owned()) } else { Ok(None) };
         }
+        self.secured().map(Some)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn secured(&self) -> std::result::Result<ClientTlsConfig, String> {
+        Err(crate::backends::no_tls::MISSING.to_owned())
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured(&self) -> std::result::Result<ClientTlsConfig, String> {
         let mut config = ClientTlsConfig::new();
         config = match &self.ca {
             Some(path) => {
@@ -128,10 +143,11 @@ impl Files {
             (None, None) => {}
             _ => return Err("has one of cert and key: a client certificate needs both".to_owned()),
         }
-        Ok(Some(config))
+        Ok(config)
     }
 }
 
+#[cfg(feature = "tls")]
 fn read(what: &str, path: &str) -> std::result::Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("names the {what} file {path:?}, which cannot be read: {error}"))
 }
@@ -151,7 +167,10 @@ impl Member {
         }
         let address = format!("{name}:{port}");
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?.tcp_nodelay(true);
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?.tcp_nodelay(true);
+        #[cfg(feature = "tls")]
+        let mut endpoint = endpoint;
+        #[cfg(feature = "tls")]
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.clone()).map_err(|error| {
                 format!("has certificates that cannot be used: {}", crate::error::with_causes(&error))

@@ -13,7 +13,6 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{
     is_answer, is_lost_statement, is_read_only, is_stale_statement, no_answer, of_connecting, of_statement, unavailable,
@@ -366,8 +365,11 @@ async fn connect_to(
             Handle::current().spawn(drive(connection, ear, ended.clone(), room));
             Ok(client)
         }
+        #[cfg(not(feature = "tls"))]
+        Some(none) => match **none {},
+        #[cfg(feature = "tls")]
         Some(tls) => {
-            let (client, connection) = host.connect(MakeRustlsConnect::new((**tls).clone())).await?;
+            let (client, connection) = host.connect(super::encrypted::Encrypted(tls.clone())).await?;
             Handle::current().spawn(drive(connection, ear, ended.clone(), room));
             Ok(client)
         }

@@ -20,6 +20,8 @@
 mod check;
 mod desk;
 mod doctor;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod errand;
 mod error;
 mod idle;

@@ -1,17 +1,22 @@
 //! `postgres://USER:PASSWORD@HOST[:PORT][,HOST2]/DATABASE?OPTIONS`.
 
+#[cfg(feature = "tls")]
 use std::fs;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+#[cfg(feature = "tls")]
+use rustls::ClientConfig;
+#[cfg(feature = "tls")]
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+#[cfg(not(feature = "tls"))]
+use crate::backends::no_tls::Never as ClientConfig;
 use crate::error::{Error, ErrorKind, Result, Step, with_causes};
 use crate::redact::{problem, redacted};
 
@@ -34,11 +39,11 @@ pub(super) struct Target {
     pub(super) hosts: Vec<Config>,
     /// How many connections to each there may be.
     pub(super) rooms: Vec<Arc<Semaphore>>,
-    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 impl Target {
-    fn of(hosts: Vec<Config>, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    fn of(hosts: Vec<Config>, tls: Option<Arc<ClientConfig>>) -> Self {
         let rooms = hosts.iter().map(|_| Arc::new(Semaphore::new(CONNECTIONS_MAX))).collect();
         Self { hosts, rooms, tls }
     }
@@ -91,7 +96,7 @@ impl Options {
         found
     }
 
-    fn tls(&self) -> std::result::Result<Option<Arc<rustls::ClientConfig>>, String> {
+    fn tls(&self) -> std::result::Result<Option<Arc<ClientConfig>>, String> {
         match self.tls_mode.as_deref() {
             None | Some("disable") if self.ca.is_none() => Ok(None),
             None | Some("disable") => Err("has a certificate but no TLS: add sslmode=verify-full".to_owned()),
@@ -215,8 +220,14 @@ fn each_host(all: &Config, tls: bool) -> Vec<Config> {
     all.get_hosts().iter().enumerate().map(one).collect()
 }
 
+#[cfg(not(feature = "tls"))]
+fn client_tls(_: Option<&str>) -> std::result::Result<Arc<ClientConfig>, String> {
+    Err(crate::backends::no_tls::MISSING.to_owned())
+}
+
 /// Trusts the certificates in a file, or else those of the system.
-fn client_tls(ca: Option<&str>) -> std::result::Result<Arc<rustls::ClientConfig>, String> {
+#[cfg(feature = "tls")]
+fn client_tls(ca: Option<&str>) -> std::result::Result<Arc<ClientConfig>, String> {
     let mut roots = rustls::RootCertStore::empty();
     if let Some(path) = ca {
         let text = fs::read(path).map_err(|error| format!("names the CA file {path:?}: {error}"))?;

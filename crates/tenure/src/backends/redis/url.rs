@@ -1,11 +1,15 @@
 //! What a URL says: which servers, as whom, in which layout.
 
+#[cfg(feature = "tls")]
 use std::fs;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+#[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
+#[cfg(not(feature = "tls"))]
+use crate::backends::no_tls::Never as TlsCertificates;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
@@ -234,6 +238,28 @@ impl Settings {
             }
             return Ok(());
         }
+        self.tls = Some(Self::certificates(ca, cert, key, invalid)?);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn certificates(
+        _: Option<String>,
+        _: Option<String>,
+        _: Option<String>,
+        invalid: &impl Fn(String) -> Error,
+    ) -> Result<TlsCertificates> {
+        Err(invalid(crate::backends::no_tls::MISSING.to_owned()))
+    }
+
+    /// Reads the files that a URL names.
+    #[cfg(feature = "tls")]
+    fn certificates(
+        ca: Option<String>,
+        cert: Option<String>,
+        key: Option<String>,
+        invalid: &impl Fn(String) -> Error,
+    ) -> Result<TlsCertificates> {
         let read = |what: &str, path: &String| {
             let read = fs::read(path).map_err(|error| {
                 invalid(format!("names the {what} file {path:?}, which cannot be read")).because(error)
@@ -253,8 +279,7 @@ impl Settings {
             _ => return Err(invalid("has one of cert and key: a client certificate needs both".to_owned())),
         };
         let root_cert = ca.map(|ca| read("CA", &ca)).transpose()?;
-        self.tls = Some(TlsCertificates { client_tls, root_cert });
-        Ok(())
+        Ok(TlsCertificates { client_tls, root_cert })
     }
 }
 
