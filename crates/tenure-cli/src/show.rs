@@ -16,6 +16,8 @@ use crate::{duration, label};
 
 /// What stands for a value a foreign client did not record.
 const UNKNOWN: &str = "-";
+/// The header over waiters: a claim stands for all tasks of its program that want the lock.
+const WAITER: &str = "WAITER AND ITS TASKS";
 
 pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
@@ -64,21 +66,19 @@ fn describe(view: &NameView, in_order: bool) -> String {
             ]);
         }
         text.push('\n');
-        text.push_str(&finish(&holders));
+        text.push_str(&finish(holders, &["OWNER", "HOLDER"]));
     }
     if !view.waiters.is_empty() {
         let place = |place: String| in_order.then_some(place).into_iter();
-        let mut waiters = table(
-            place("PLACE".to_owned())
-                .chain(["WAITER, AND TASKS BEHIND IT", "SHAPE", "WAITED", "OWNER"].map(ToOwned::to_owned)),
-        );
+        let mut waiters =
+            table(place("PLACE".to_owned()).chain([WAITER, "SHAPE", "WAITED", "OWNER"].map(ToOwned::to_owned)));
         for (index, waiter) in view.waiters.iter().enumerate() {
             let owner = shown(waiter.owner.as_ref());
             let rest = [shown(waiter.label.as_ref()), shape(waiter.shape), time(waiter.waited), owner];
             waiters.add_row(place((index + 1).to_string()).chain(rest));
         }
         text.push('\n');
-        text.push_str(&finish(&waiters));
+        text.push_str(&finish(waiters, &["OWNER", WAITER]));
     }
     text
 }
@@ -102,7 +102,7 @@ fn overview(views: &[NameView]) -> String {
             view.waiters.len().to_string(),
         ]);
     }
-    finish(&names)
+    finish(names, &["HOLDER"])
 }
 
 fn state(view: &NameView) -> String {

@@ -53,7 +53,7 @@ fn show_is_a_table_for_people() {
     let _holder = store.start("x --label boss", "sleep 60");
     let _waiter = store.start_waiter("x", "--label next");
     let text = store.tenure("show x").exits(0).text();
-    for part in ["x is held", "HOLDER", "boss", "EXPIRES IN", "WAITER, AND TASKS BEHIND IT", "next"] {
+    for part in ["x is held", "HOLDER", "boss", "EXPIRES IN", "WAITER AND ITS TASKS", "next"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     assert!(!text.contains('\x1b'), "no colours in a pipe");
