@@ -10,6 +10,7 @@ mod doctor;
 mod fleet_doctor;
 mod look;
 mod loss;
+mod messages;
 mod nested;
 mod postgres;
 mod pty;
