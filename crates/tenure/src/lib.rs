@@ -6,7 +6,7 @@
 //!
 //! let tenure = Tenure::connect("memory:").await?; // or sqlite:PATH
 //! let guard = tenure.lock("orders/42").acquire().await?; // waits its turn
-//! let receipt = guard.protect(async { "shipped" }).await?; // dropped the moment the lease is lost
+//! let receipt = guard.protect(async { "shipped" }).await?; // ends with the lease
 //! println!("{receipt} under token {:?}", guard.token());
 //! guard.release().await?; // or drop it
 //! # Ok(()) }
@@ -74,11 +74,13 @@ mod token;
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 struct Documents;
 
+#[doc(inline)]
 pub use backend::{Guarantees, Replicas};
 pub use connect::{default_path, examine};
 pub use doctor::{Checkup, Finding, Fix, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
+#[doc(inline)]
 pub use machine::{NameView, Shape};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
