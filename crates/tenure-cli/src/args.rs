@@ -360,13 +360,13 @@ pub(crate) struct Break {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Tasks of one process, each on names of its own: a list, or 0 to leave it out
+    /// Tasks of one process, each on names of its own
     #[arg(long, value_name = "N,…", allow_hyphen_values = true, value_delimiter = ',', value_parser = at_most::<10_000>, default_value = "1,16,256")]
     pub(crate) tasks: Vec<usize>,
-    /// Processes that all want one name: a list, or 0 to leave it out
+    /// Processes that all want one name
     #[arg(long, value_name = "N,…", allow_hyphen_values = true, value_delimiter = ',', value_parser = at_most::<256>, default_value = "2,8,32")]
     pub(crate) processes: Vec<usize>,
-    /// Leases held at the same time: a list, or 0 to leave it out
+    /// Leases held at the same time
     #[arg(long, value_name = "N,…", allow_hyphen_values = true, value_delimiter = ',', value_parser = at_most::<1_000_000>, default_value = "1000,10000")]
     pub(crate) leases: Vec<usize>,
     /// How long each measurement lasts, at most 60 [default: 5, with --quick 1]

@@ -51,7 +51,7 @@ fn write(dir: &Path, pages: &[Page]) -> Result<(), Failure> {
     std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
     for page in pages {
         let path = dir.join(format!("{}.1", page.title));
-        std::fs::write(&path, &page.text).map_err(|error| failed(&path, error))?;
+        std::fs::write(&path, without_description(&page.text)).map_err(|error| failed(&path, error))?;
     }
     Ok(())
 }
@@ -86,6 +86,13 @@ fn with_usage(page: &str, usage: &str) -> String {
     format!("{before}.SH SYNOPSIS\n{}\n{rest}", usage.replace('-', "\\-"))
 }
 
+/// The page without its description, which says again what stands behind the name.
+fn without_description(page: &str) -> String {
+    let Some((before, rest)) = page.split_once(".SH DESCRIPTION\n") else { return page.to_owned() };
+    let after = rest.find(".SH ").map_or("", |next| &rest[next..]);
+    format!("{before}{after}")
+}
+
 /// Keeps the indented lines of the last section (examples, exit codes) as they are: a manual page would fill them.
 fn keep_lines(page: &str) -> String {
     let Some((before, notes)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
@@ -110,7 +117,7 @@ fn together(pages: &[Page]) -> String {
     let mut all = String::new();
     for page in pages {
         if all.is_empty() {
-            all.push_str(&page.text);
+            all.push_str(&without_description(&page.text));
             continue;
         }
         all.push_str(&format!(".SH {}\n", page.title.replace('-', " ").to_uppercase()));

@@ -178,7 +178,9 @@ Examples:
   tenure doctor --on redlock://a,b,c,d,e    each node, also without quorum
   tenure doctor --on etcd://a,b,c           each member, without quorum too
 
---json: {\"store\",\"facts\":{…},\"findings\":[{\"severity\",\"what\",\"why\",\"fix\",\"fix_commands\":[…]}]}, severity problem or advice.
+--json: {\"store\",\"facts\":{…},
+  \"findings\":[{\"severity\",\"what\",\"why\",\"fix\",\"fix_commands\":[…]}]};
+the severity is problem or advice.
 
 Exit codes:
   0 nothing to change    1 findings    64 bad URL    69 store not reached";
@@ -195,7 +197,7 @@ Measures the store as a program on this machine would find it:
   held         one process holds many leases and renews them: its CPU, in
                percent of one core, and its memory
 
-It takes about a minute, with --quick less than 20 seconds; --seconds and the lists change that. Leases are held for \
+--tasks, --processes and --leases are lists; 0 leaves that measurement out. It takes about a minute, with --quick less than 20 seconds; --seconds and the lists change that. Leases are held for \
 whole rounds of renewals, 3.3 seconds each.
 
 The load is bounded by the lists: no more requests are under way than the largest of --tasks, --processes and, with \

@@ -78,11 +78,12 @@ fn timed_out(error: &Error, limit: Duration) -> String {
     let holder = error.holder().map_or_else(
         || "held by somebody else".to_owned(),
         |holder| match holder.ahead {
-            0 => format!("held by {}", holder.label),
-            ahead => format!("held by {} ({ahead} ahead in the queue)", holder.label),
+            // The holder itself is one of them.
+            0 | 1 => format!("held by {}", holder.label),
+            ahead => format!("held by {}, {} more ahead", holder.label, ahead - 1),
         },
     );
-    format!("not acquired within {}: {holder}", duration::show(limit))
+    format!("not acquired within {}: {holder}", duration::exact(limit))
 }
 
 /// Says who holds a name; that the store says so a moment later than it refused does not matter here.

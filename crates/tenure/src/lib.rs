@@ -6,7 +6,7 @@
 //!
 //! let tenure = Tenure::connect("memory:").await?; // or sqlite:PATH
 //! let guard = tenure.lock("orders/42").acquire().await?; // waits its turn
-//! let receipt = guard.protect(async { "shipped" }).await?; // dropped the moment the lease is lost
+//! let receipt = guard.protect(async { "shipped" }).await?; // ends with the lease
 //! println!("{receipt} under token {:?}", guard.token());
 //! guard.release().await?; // or drop it
 //! # Ok(()) }
@@ -33,8 +33,15 @@
 //!
 //! # Features
 //!
-//! `redis`, `redlock` and `sqlite` are on by default; `etcd`, `postgres` and `zookeeper` are the other stores, `full`
-//! all of them. `memory:` is always there. `testing` has a clock that tests drive.
+//! | feature | brings | by default |
+//! |---|---|---|
+//! | `redis`, `redlock`, `sqlite` | these stores | on |
+//! | `etcd`, `postgres`, `zookeeper` | these stores | off |
+//! | `tls` | TLS, for every store that has a server; without it a URL that asks for TLS is refused | on |
+//! | `full` | every store, with TLS | off |
+//! | `testing` | `tenure::testing`: a clock that tests drive | off |
+//!
+//! `memory:` is always there.
 //!
 //! # Writing a store
 //!
@@ -68,11 +75,13 @@ mod token;
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 struct Documents;
 
+#[doc(inline)]
 pub use backend::{Guarantees, Replicas};
 pub use connect::{default_path, examine};
 pub use doctor::{Checkup, Finding, Fix, Severity};
 pub use engine::{Guard, Lease, Lock, Session, TTL_DEFAULT, TTL_MAX, TTL_MIN, Tenure, TenureBuilder, WaitStrategy};
 pub use error::{Certainty, Error, ErrorKind, Holder, Loss, Result, Step};
+#[doc(inline)]
 pub use machine::{NameView, Shape};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use observe::{Ended, Recent};

@@ -172,7 +172,7 @@ async fn bad_options_are_refused_before_anything_is_sent() {
     let locks = [
         (tenure.lock(""), "1 to 512 bytes"),
         (tenure.lock("a\tb"), "control character"),
-        (tenure.lock("x").ttl(Duration::ZERO), "100ms to 86400s"),
+        (tenure.lock("x").ttl(Duration::ZERO), "100ms to 24h"),
         (tenure.lock("x").ttl(Duration::from_millis(99)), "99ms is out of range"),
         (tenure.lock("x").ttl(25 * hour), "out of range"),
         (tenure.semaphore("x", 0), "1 of 0 permits"),

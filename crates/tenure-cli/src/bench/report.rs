@@ -74,7 +74,7 @@ impl Report {
                 time(row.p99_us),
             ]);
         }
-        format!("\n{}", finish(&pairs))
+        format!("\n{}", finish(pairs, &[]))
     }
 
     fn turns(&self) -> String {
@@ -89,7 +89,7 @@ impl Report {
                 row.jain.map_or_else(none, |jain| format!("{jain:.3}")),
             ]);
         }
-        format!("\n{}", finish(&hot))
+        format!("\n{}", finish(hot, &[]))
     }
 
     fn leases(&self) -> String {
@@ -101,7 +101,7 @@ impl Report {
                 row.bytes_per_lease.map_or_else(none, |bytes| format!("{bytes:.0} B each")),
             ]);
         }
-        format!("\n{}", finish(&held))
+        format!("\n{}", finish(held, &[]))
     }
 }
 

@@ -11,6 +11,7 @@ mod fleet_doctor;
 mod logins;
 mod look;
 mod loss;
+mod messages;
 mod metrics;
 mod nested;
 mod postgres;

@@ -10,7 +10,7 @@ const IN_FOREGROUND: &str = "i=0; while :; do set -- $(cat /proc/$$/stat); [ $5 
     i=$((i+1)); [ $i -gt 500 ] && exit 99; sleep 0.01; done";
 
 /// Starts a shell script with a terminal of its own; `$T` is `tenure` on the store.
-fn on_terminal(store: &Store, script: &str) -> Running {
+pub(crate) fn on_terminal(store: &Store, script: &str) -> Running {
     std::fs::write(store.file("script.sh"), script).unwrap();
     let mut command = Command::new("script");
     command.args(["-qec", "bash script.sh", "/dev/null"]).current_dir(store.file("."));
@@ -18,46 +18,18 @@ fn on_terminal(store: &Store, script: &str) -> Running {
     Running::with_stdin(&mut command, Stdio::piped())
 }
 
-fn shown(done: &Done) -> String {
+pub(crate) fn shown(done: &Done) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 #[test]
-fn waiting_shows_who_holds_it_and_the_place_in_the_queue_and_wipes_it() {
+fn waiting_is_not_told_where_nobody_wants_it() {
     let store = Store::new();
     let _holder = store.start("x --label boss", "sleep 60");
-    let mut waiting = on_terminal(&store, "$T run x --wait 5s -- true");
-    let _input = waiting.stdin();
-    let done = waiting.wait().exits(75);
-    let text = shown(&done);
-    assert!(text.contains("\r\x1b[Ktenure: x: held by boss for "), "{text:?}");
-    assert!(text.contains("s, waiting 1.") && text.contains("s, next"), "{text:?}");
-    assert!(text.contains("\r\x1b[Ktenure: x: not acquired"), "wiped before the verdict: {text:?}");
-}
-
-#[test]
-fn without_a_terminal_waiting_is_one_line_and_none_where_nobody_wants_it() {
-    let store = Store::new();
-    let _holder = store.start("x --label boss", "sleep 60");
-    let told = store.tenure("run x --wait 3s -- true").exits(75);
-    let lines: Vec<&str> = told.stderr.lines().collect();
-    assert_eq!(lines.len(), 2, "{told:?}");
-    assert!(lines[0].starts_with("tenure: x: held by boss for ") && lines[0].ends_with(", next"), "{told:?}");
     for quiet in ["--quiet", "--json"] {
         let told = store.tenure(&format!("run x {quiet} --wait 1s -- true")).exits(75);
         assert_eq!(told.stderr.lines().count(), 1, "{told:?}");
     }
-}
-
-#[test]
-fn on_a_dumb_terminal_waiting_is_told_in_plain_lines() {
-    let store = Store::new();
-    let _holder = store.start("x --label boss", "sleep 60");
-    let mut waiting = on_terminal(&store, "TERM=dumb $T run x --wait 5s -- true");
-    let _input = waiting.stdin();
-    let text = shown(&waiting.wait().exits(75));
-    assert_eq!(text.matches("tenure: x: held by boss for ").count(), 1, "nothing has changed: {text:?}");
-    assert!(!text.contains('\x1b'), "{text:?}");
 }
 
 #[test]

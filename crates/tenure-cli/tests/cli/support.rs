@@ -225,3 +225,32 @@ pub(crate) fn keys(value: &Value) -> Vec<String> {
     keys.sort();
     keys
 }
+
+/// All that a call said: its output line by line, each with the number of the stream it came on, and the exit code. The
+/// store's URL and times are replaced.
+pub(crate) fn told(done: &Done, store: &Store) -> String {
+    let stdout = String::from_utf8_lossy(&done.stdout);
+    let lines = stdout.lines().map(|line| ("1", line)).chain(done.stderr.lines().map(|line| ("2", line)));
+    let mut text: String = lines.map(|(stream, line)| format!("{stream}| {line}\n")).collect();
+    text.push_str(&format!("exit {}", done.code));
+    without_times(&text.replace(&store.url(), "STORE"))
+}
+
+/// The text with `TIME` for each time that depends on the moment.
+pub(crate) fn without_times(text: &str) -> String {
+    let mut text = text.to_owned();
+    for before in ["expires in ", "held by boss for ", "waiting ", "holds it for ", "\"expires_in_ms\":"] {
+        let mut parts = text.split(before);
+        let mut told = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part.find([',', ')', '}']).unwrap_or(part.len());
+            let end = part.find(" unless").unwrap_or(end).min(end);
+            let is_time = part.starts_with(|c: char| c.is_ascii_digit());
+            told.push_str(before);
+            told.push_str(if is_time { "TIME" } else { &part[..end] });
+            told.push_str(&part[end..]);
+        }
+        text = told;
+    }
+    text
+}

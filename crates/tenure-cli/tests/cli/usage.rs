@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::messages::repeated;
 use crate::support::{Store, bare, done};
 
 #[test]
@@ -72,6 +73,7 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
     ] {
         let refused = done(&mut bare(&args)).exits(64);
         assert!(refused.stderr.starts_with("tenure: "), "{args:?}: {refused:?}");
+        assert_eq!(repeated(&refused.stderr), None, "{args:?}");
         assert!(refused.stderr.len() < 1_000, "{args:?}: a megabyte is not repeated");
         for part in parts {
             assert!(refused.stderr.contains(part), "{args:?}: {part:?} is not in {}", refused.stderr);

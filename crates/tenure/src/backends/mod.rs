@@ -3,6 +3,12 @@
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod memory;
+#[cfg(not(feature = "tls"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod no_tls;
+#[cfg(feature = "tls")]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod pem;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

@@ -81,7 +81,11 @@ pub(crate) fn check_ttl(ttl: Duration, store: &Capabilities) -> Result<()> {
         return Ok(());
     }
     let whose = if (min, max) == (TTL_MIN, TTL_MAX) { "" } else { " in this store" };
-    Err(Error::new(ErrorKind::Invalid, format!("a ttl of {ttl:?} is out of range: {min:?} to {max:?}{whose}")))
+    let max = match max.as_secs() {
+        hours if hours > 0 && hours.is_multiple_of(3600) => format!("{}h", hours / 3600),
+        _ => format!("{max:?}"),
+    };
+    Err(Error::new(ErrorKind::Invalid, format!("a ttl of {ttl:?} is out of range: {min:?} to {max}{whose}")))
 }
 
 impl Plan {

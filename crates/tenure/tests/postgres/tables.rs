@@ -66,6 +66,13 @@ async fn a_user_needs_tls_a_password_and_a_schema_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_may_be_bound_to_the_encrypted_connection() {
+    let server = Postgres::builder().tls().login("locker", "s3cret").start();
+    let tenure = connect(&server.url_with("channel_binding=require")).await;
+    tenure.lock("x").ttl(LONG).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_may_be_the_first_to_make_the_tables() {
     let server = Postgres::start();
     let all = (0..16).map(|_| {

@@ -1,9 +1,13 @@
 //! `etcd://[USER:PASSWORD@]H1[:PORT][,H2,H3]?OPTIONS`.
 
 use percent_encoding::percent_decode_str;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Endpoint;
+#[cfg(feature = "tls")]
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::error::in_words;
+#[cfg(not(feature = "tls"))]
+use crate::backends::no_tls::Never as ClientTlsConfig;
 use crate::backends::tls::{Distrust, Files, GREETING_MAX, first_bytes, misfit, speaks_tls};
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
@@ -105,15 +109,25 @@ fn encryption(tls: bool, files: &Files) -> std::result::Result<Option<ClientTlsC
         let problem = "has certificates but no TLS: add tls=true";
         return if files.any() { Err(problem.to_owned()) } else { Ok(None) };
     }
+    secured(files).map(Some)
+}
+
+#[cfg(not(feature = "tls"))]
+fn secured(_: &Files) -> std::result::Result<ClientTlsConfig, String> {
+    Err(crate::backends::no_tls::MISSING.to_owned())
+}
+
+#[cfg(feature = "tls")]
+fn secured(files: &Files) -> std::result::Result<ClientTlsConfig, String> {
     let pem = files.read(["cert", "key"])?;
     let config = match pem.ca {
         Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
         None => ClientTlsConfig::new().with_native_roots(),
     };
-    Ok(Some(match pem.identity {
+    Ok(match pem.identity {
         Some(own) => config.identity(Identity::from_pem(own.certificate, own.key)),
         None => config,
-    }))
+    })
 }
 
 impl Member {
@@ -131,7 +145,10 @@ impl Member {
         }
         let address = format!("{name}:{port}");
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?.tcp_nodelay(true);
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?.tcp_nodelay(true);
+        #[cfg(feature = "tls")]
+        let mut endpoint = endpoint;
+        #[cfg(feature = "tls")]
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.clone()).map_err(|error| {
                 format!("has certificates that cannot be used: {}", crate::error::with_causes(&error))

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{has_no_tls, is_answer, is_handshake, is_turned_away, of_connecting, unavailable};
 use super::link::Ear;
-use super::tls::Mode;
+use super::sslmode::Mode;
+use super::tls::Connector;
 use super::url::Target;
 use crate::backends::tls::{Distrust, GREETING_MAX, first_bytes};
 use crate::error::{Error, ErrorKind, Result, with_causes};
@@ -152,12 +152,12 @@ async fn connect_to(
     Ok(client)
 }
 
-type Connected = (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
+type Connected = (Client, Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>);
 
 /// Connects with TLS or without, and the other way if that fails and the URL leaves it open.
 async fn encrypted(host: &Config, target: &Target) -> std::result::Result<Connected, tokio_postgres::Error> {
     let connect = |mode: SslMode| {
-        let tls = MakeRustlsConnect::new((*target.tls.config).clone());
+        let tls = target.tls.connector();
         let mut host = host.clone();
         host.ssl_mode(mode);
         async move { host.connect(tls).await }

@@ -21,6 +21,8 @@ mod check;
 mod connect;
 mod desk;
 mod doctor;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod errand;
 mod error;
 mod idle;
@@ -35,8 +37,10 @@ mod rows;
 mod rule;
 mod schema;
 mod sheet;
+mod sslmode;
 mod statements;
 mod sweep;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod url;
 mod work;

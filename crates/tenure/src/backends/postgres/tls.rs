@@ -1,4 +1,4 @@
-//! `sslmode`, as libpq has it.
+//! What `sslmode` and the files beside it come to.
 
 use std::sync::Arc;
 
@@ -10,54 +10,23 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres::config::SslMode;
 
-use crate::backends::tls::{Files, Identity, provider};
+use super::encrypted::Encrypted;
+use super::sslmode::Mode;
+use crate::backends::pem::{Identity, provider};
+use crate::backends::tls::Files;
 
 /// What `sslrootcert` is called where the system's authorities are meant.
 const SYSTEM: &str = "system";
-
-/// What a URL says of TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// Never.
-    Disable,
-    /// If the server lets nobody in without.
-    Allow,
-    /// If the server has it.
-    #[default]
-    Prefer,
-    /// Always; the certificate is checked if a CA is named.
-    Require,
-    /// Always; somebody trusted must have signed the certificate.
-    VerifyCa,
-    /// The same, and the certificate must name the host.
-    VerifyFull,
-}
-
-impl Mode {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "disable" => Self::Disable,
-            "allow" => Self::Allow,
-            "prefer" => Self::Prefer,
-            "require" => Self::Require,
-            "verify-ca" => Self::VerifyCa,
-            "verify-full" => Self::VerifyFull,
-            _ => return None,
-        })
-    }
-
-    /// Whether a connection may come about that is not encrypted.
-    pub(super) fn is_weak(self) -> bool {
-        matches!(self, Self::Disable | Self::Allow | Self::Prefer)
-    }
-}
 
 /// How connections are encrypted.
 #[derive(Clone)]
 pub(super) struct Tls {
     pub(super) mode: Mode,
-    pub(super) config: Arc<ClientConfig>,
+    config: Arc<ClientConfig>,
 }
+
+/// What encrypts a connection.
+pub(super) type Connector = Encrypted;
 
 impl Tls {
     pub(super) fn of(mode: Mode, files: &Files) -> Result<Self, String> {
@@ -83,6 +52,10 @@ impl Tls {
         };
         let config = config(trust, pem.identity.as_ref()).map_err(|error| format!("cannot use TLS: {error}"))?;
         Ok(Self { mode, config: Arc::new(config) })
+    }
+
+    pub(super) fn connector(&self) -> Connector {
+        Encrypted(self.config.clone())
     }
 
     /// How to try to connect, in this order.

@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslNegotiation, TargetSessionAttrs};
 
-use super::tls::{Mode, Tls};
+use super::sslmode::Mode;
+use super::tls::Tls;
 use crate::backends::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step, with_causes};
 use crate::redact::{problem, redacted};

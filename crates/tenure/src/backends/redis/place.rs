@@ -200,6 +200,9 @@ pub(in crate::backends) fn client(settings: &Settings, address: &Address, login:
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED_MAX);
     let info = place.into_connection_info().map_err(invalid)?.set_redis_settings(redis_settings).set_tcp_settings(tcp);
     match &settings.tls {
+        #[cfg(not(feature = "tls"))]
+        Some(none) => match *none {},
+        #[cfg(feature = "tls")]
         Some(certificates) => Client::build_with_tls(info, certificates.clone()).map_err(invalid),
         None => Client::open(info).map_err(invalid),
     }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
+#[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
+#[cfg(not(feature = "tls"))]
+use crate::backends::no_tls::Never as TlsCertificates;
 use crate::backends::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
@@ -234,11 +237,22 @@ impl Settings {
             }
             return Ok(());
         }
-        let pem = files.read(["cert", "key"]).map_err(invalid)?;
-        let client_tls = pem.identity.map(|own| ClientTlsConfig { client_cert: own.certificate, client_key: own.key });
-        self.tls = Some(TlsCertificates { client_tls, root_cert: pem.ca });
+        self.tls = Some(certificates(&files).map_err(invalid)?);
         Ok(())
     }
+}
+
+#[cfg(not(feature = "tls"))]
+fn certificates(_: &Files) -> std::result::Result<TlsCertificates, String> {
+    Err(crate::backends::no_tls::MISSING.to_owned())
+}
+
+/// What the files hold that a URL names.
+#[cfg(feature = "tls")]
+fn certificates(files: &Files) -> std::result::Result<TlsCertificates, String> {
+    let pem = files.read(["cert", "key"])?;
+    let client_tls = pem.identity.map(|own| ClientTlsConfig { client_cert: own.certificate, client_key: own.key });
+    Ok(TlsCertificates { client_tls, root_cert: pem.ca })
 }
 
 /// The most replicas a URL may name: a typo is more likely than more.

@@ -40,6 +40,7 @@ mod renew;
 mod session;
 mod stand;
 mod table;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod trust;
 mod url;

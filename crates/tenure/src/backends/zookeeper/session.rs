@@ -118,6 +118,9 @@ fn connector(settings: &Settings, asked: Duration) -> Connector {
         None => connector,
     };
     match &settings.tls {
+        #[cfg(not(feature = "tls"))]
+        Some(none) => match *none {},
+        #[cfg(feature = "tls")]
         Some(tls) => connector.with_tls(tls.options.clone()),
         None => connector,
     }

@@ -1,0 +1,1 @@
+//! Nothing but the dependency; see `tests`.
