@@ -66,7 +66,7 @@ fn check(spans: &[SpanData]) {
         let within = format!("ship > claim > {part}");
         assert!(paths.contains(&within), "{within} is not among {paths:?}");
     }
-    let claim = spans.iter().find(|span| path(span) == "ship > claim").expect("a claim");
+    let Some(claim) = spans.iter().find(|span| path(span) == "ship > claim") else { panic!("no claim: {paths:?}") };
     let told: HashMap<&str, String> =
         claim.attributes.iter().map(|told| (told.key.as_str(), told.value.to_string())).collect();
     assert_eq!((told["name"].as_str(), told["behind"].as_str()), ("orders/42", "the other request"));

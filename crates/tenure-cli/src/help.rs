@@ -72,7 +72,7 @@ Exit codes:
 
 pub(crate) const RUN: &str = "\
 The command runs in a process group of its own. If the lease cannot be kept, the command and all that it has started \
-get SIGTERM a grace before the deadline and SIGKILL at the deadline, even if `tenure run` itself was killed or stopped: \
+get SIGTERM a grace before they are killed, and SIGKILL shortly before the deadline, even if `tenure run` itself was killed or stopped: \
 jobs of a shell, nested runs and daemons too, in whatever group or session they run (but for what other services start \
 for it, and what runs as another user, say by sudo). A nested run that is killed has its command killed at once. \
 SIGINT, SIGTERM and SIGHUP are passed on to the command's group. The lock is free the moment the command ends; what it \

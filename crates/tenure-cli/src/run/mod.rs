@@ -75,6 +75,9 @@ async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> 
                 let token = hold.token().map(|token| format!(", token {token}")).unwrap_or_default();
                 tell(format_args!("{}: acquired after {}{token}", hold.name(), duration::show(started.elapsed())));
             }
+            if plan.names.iter().any(|name| plan.held.of(&plan.store.shown(), name).is_some()) {
+                plan.re_entered(holds.remaining());
+            }
             Supervision::new(plan, &tenure, holds, link, signals)?.run().await
         }
         Err(unfinished) => Err(give_up(&tenure, &plan.title(), &mut signals, unfinished).await),

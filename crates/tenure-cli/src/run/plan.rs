@@ -78,6 +78,12 @@ impl Plan {
         Moment(deadline.as_micros().saturating_sub(micros(killing)))
     }
 
+    /// What was re-entered may live by a shorter lease than a run of its own would: the time to end it is taken from that.
+    pub(super) fn re_entered(&mut self, lease: Duration) {
+        self.ttl = self.ttl.min(lease);
+        self.grace = self.grace.min(lease / 5);
+    }
+
     /// Brings what was not asked for within what the store can do, and refuses what was asked for beyond it.
     pub(super) fn fit(&mut self, store: &Capabilities) -> Result<(), Failure> {
         let (ttl, asked_grace) = self.asked;

@@ -141,7 +141,8 @@ impl<'a> Supervision<'a> {
             Some(Report::Signaled(signal)) => return Some(Ok(Exit::Signal(signal))),
             None => {
                 say(format_args!("{}: its guardian process is gone; ending the command", self.plan.title()));
-                let grace = self.plan.grace.min(self.holds.remaining());
+                let left = Moment(self.deadline_us).since(SystemClock.now());
+                let grace = self.plan.grace.min(left);
                 let ended = orphan::end(self.group(), grace).await;
                 return Some(ended.ok_or_else(|| guardian_gone("before the command had started")));
             }

@@ -83,7 +83,7 @@ impl Core {
         let runtime = tokio::runtime::Handle::current();
         let scheme = backend.url().split(':').next().unwrap_or_default();
         let core = Arc::new(Self {
-            observer: Observer::new(scheme, defaults.groups.clone()),
+            observer: Observer::new(scheme, defaults.groups.clone(), &defaults.prefix),
             backend,
             clock,
             registry: Registry::default(),
@@ -164,7 +164,9 @@ impl Core {
     /// the claim is ended.
     pub(crate) fn follow_loss(self: &Arc<Self>, claim: &Arc<LiveClaim>, loss: &Loss, was_granted: bool) {
         if was_granted {
-            self.observer.metrics.of(&claim.plan.name).lost(loss);
+            if claim.is_taken() {
+                self.observer.metrics.of(&claim.plan.name).lost(loss);
+            }
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
         } else if *loss != Loss::TakenOver {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "place in the queue lost: asked for anew");
@@ -198,9 +200,7 @@ impl Core {
             self.answered.fetch_max(sent.as_micros(), Ordering::AcqRel);
         }
         let was_reachable = self.reachable.swap(!silent, Ordering::AcqRel);
-        if was_reachable == silent {
-            self.observer.metrics.store_is(!silent);
-        }
+        self.observer.metrics.store_is(self.reachable.load(Ordering::Acquire));
         if !was_reachable && !silent {
             self.registry.store_answered(self.clock.now());
         }

@@ -298,8 +298,13 @@ impl Guard {
     /// Cancel safe: once called, the lock is released in the background if this future is dropped.
     pub async fn release(mut self) -> Result<()> {
         let span = self.story.as_mut().map_or_else(Span::none, Story::release_span);
+        let known = self.claim.loss().is_some();
         let released = self.release_claim().instrument(span).await;
         if let Some(loss) = released.as_ref().err().and_then(Error::loss) {
+            if !known && self.claim.loss().is_none() {
+                // Nobody knew before the store said so.
+                self.core.observer.metrics.of(self.name()).lost(loss);
+            }
             self.told(Ended::Lost(loss.clone()));
         }
         released
@@ -358,7 +363,16 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.told(self.claim.loss().map_or(Ended::Released, Ended::Lost));
+        let loss = self.claim.loss().or_else(|| (self.armed && !self.is_held()).then_some(Loss::Expired));
+        self.give_back();
+        // Last of all: whoever listens may panic.
+        self.told(loss.map_or(Ended::Released, Ended::Lost));
+    }
+}
+
+impl Guard {
+    /// Releases it behind, or passes it on, unless that was done.
+    fn give_back(&mut self) {
         if !self.armed {
             return;
         }

@@ -27,7 +27,12 @@ impl Core {
         self.cohorts.end();
         for kind in kinds {
             match kind {
-                Kind::Claim(beat) => drop(beat.claim.lose(Loss::SessionEnded)),
+                Kind::Claim(beat) => {
+                    let was_granted = beat.claim.lose(Loss::SessionEnded) == Some(true);
+                    if was_granted && beat.claim.is_taken() {
+                        self.observer.metrics.of(&beat.claim.plan.name).lost(&Loss::SessionEnded);
+                    }
+                }
                 Kind::Alarm(waker) | Kind::Unanswered(_, waker) => waker.wake(),
                 Kind::MaxHold(..) | Kind::Warn(..) | Kind::Summons(..) => {}
             }

@@ -320,7 +320,7 @@ fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<A
     }
     let metrics = &core.observer.metrics;
     metrics.answered(Operation::Renew, sent, &*core.clock);
-    let (mut ended, mut late) = (Vec::new(), Late::default());
+    let (mut ended, mut late, mut margins) = (Vec::new(), Late::default(), Vec::new());
     let mut counts = [0; 4];
     let mut table = core.registry.table();
     let now = core.clock.now();
@@ -331,6 +331,10 @@ fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<A
         _ => {}
     }
     for ((key, claim), renewed) in claims.into_iter().zip(value) {
+        if table.beat(key).is_none() {
+            // Released, or lost, while this was under way: that it is gone is no news.
+            continue;
+        }
         match renewed {
             Renewed::Stands(standing) => {
                 let left = claim.deadline().since(now);
@@ -341,7 +345,7 @@ fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<A
                 }
                 counts[Renewal::Renewed as usize] += 1;
                 if claim.is_granted() {
-                    metrics.margin(left);
+                    margins.push(left);
                     late.add(&claim, left);
                 }
                 if let Some(beat) = table.beat(key) {
@@ -369,6 +373,7 @@ fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<A
     for (outcome, count) in Renewal::ALL.into_iter().zip(counts) {
         metrics.renewed(outcome, count);
     }
+    margins.into_iter().for_each(|left| metrics.margin(left));
     late.warn();
     for (claim, loss) in ended {
         core.lose(&claim, loss);

@@ -52,6 +52,8 @@ pub(crate) enum Operation {
 /// The metrics of one client.
 pub(crate) struct Metrics {
     by_group: ByGroup<OfGroup>,
+    /// What all names begin with: no group of its own.
+    prefix: Box<str>,
     handovers: [Counter; 2],
     renewals: [Counter; 4],
     margin: Histogram,
@@ -71,7 +73,7 @@ pub(crate) struct OfGroup {
 }
 
 impl Metrics {
-    pub(super) fn new(store: &str, groups: Groups) -> Self {
+    pub(super) fn new(store: &str, groups: Groups, prefix: &str) -> Self {
         describe();
         let store: Arc<str> = store.into();
         let label = |key, value: &'static str| vec![Label::new("store", store.clone()), Label::new(key, value)];
@@ -79,6 +81,7 @@ impl Metrics {
         let of_group = store.clone();
         let metrics = Self {
             by_group: ByGroup::new(groups, move |group| OfGroup::new(&of_group, group)),
+            prefix: prefix.into(),
             handovers: ["local", "store"].map(|kind| counter!("tenure_handovers_total", label("kind", kind))),
             renewals: ["renewed", "failed", "gone", "broken"]
                 .map(|result| counter!("tenure_renewals_total", label("result", result))),
@@ -93,7 +96,7 @@ impl Metrics {
 
     /// Those of a name.
     pub(crate) fn of(&self, name: &Name) -> Arc<OfGroup> {
-        self.by_group.of(name.as_str())
+        self.by_group.of(name.as_str().strip_prefix(&*self.prefix).unwrap_or_default())
     }
 
     pub(crate) fn handed_over(&self, by: HandOver) {

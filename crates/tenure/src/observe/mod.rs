@@ -23,9 +23,9 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// `store` is the scheme of its URL.
-    pub(crate) fn new(store: &str, groups: Groups) -> Self {
-        Self { metrics: Metrics::new(store, groups), ring: Ring::default() }
+    /// `store` is the scheme of its URL, `prefix` what all its names begin with.
+    pub(crate) fn new(store: &str, groups: Groups, prefix: &str) -> Self {
+        Self { metrics: Metrics::new(store, groups, prefix), ring: Ring::default() }
     }
 
     /// The claims that ended last, the latest first.

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Loss};
 use crate::name::Name;
 use crate::token::Token;
 
-/// How many are kept. Each takes 144 bytes, so 144 KiB in all, and keeps its name and labels alive.
+/// How many are kept. Each takes 184 bytes, so 184 KiB in all, and keeps its name and labels alive.
 const RECENT_MAX: usize = 1_024;
 
 /// A claim that has ended, or an acquire that was not granted. See [`Tenure::recent`](crate::Tenure::recent).
@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(recent.len(), RECENT_MAX);
         assert_eq!((recent[0].name.as_str(), recent[0].ago), ("n2999", Duration::from_micros(1)));
         assert_eq!(recent[RECENT_MAX - 1].name.as_str(), "n1976");
-        assert_eq!(size_of::<Slot>(), 144);
+        assert_eq!(size_of::<Slot>(), 184);
     }
 }

@@ -26,6 +26,8 @@ const CROWD: usize = 8;
 const CROWD_UNDER_WAY_MAX: usize = 64;
 /// How many travel together. etcd takes 128 operations, all those of a transaction within it counted as one.
 const TOGETHER_MAX: usize = 32;
+/// How many names are looked at for one that many ask for.
+const LOOKED_AT: usize = 64;
 
 type Answer = std::result::Result<TxnResponse, Failure>;
 /// Makes a transaction when it is sent: by then more may be known than when it was asked for. None if it was given up.
@@ -41,7 +43,10 @@ pub(super) struct Convoy {
 
 #[derive(Debug)]
 struct Yard {
-    under_way: usize,
+    /// Batches under way.
+    batches: usize,
+    /// Transactions of crowds under way, each by itself.
+    singles: usize,
     /// How many may be under way while many ask for one name.
     window: Window,
     /// Whether somebody is about to send all that there is room for.
@@ -66,7 +71,8 @@ impl fmt::Debug for Traveller {
 impl Convoy {
     pub(super) fn new(road: Arc<Road>, runtime: tokio::runtime::Handle, clock: Arc<dyn Clock>) -> Arc<Self> {
         let yard = Yard {
-            under_way: 0,
+            batches: 0,
+            singles: 0,
             window: Window::new(UNDER_WAY_MAX, CROWD_UNDER_WAY_MAX),
             setting_out: false,
             waiting: HashMap::new(),
@@ -107,13 +113,6 @@ impl Convoy {
     }
 
     async fn run(self: &Arc<Self>, name: &Name, make: Make, urgent: bool) -> Answer {
-        if self.road.settings.has_user() {
-            // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
-            return match make() {
-                Some(request) => self.road.txn(&request).await,
-                None => given_up(),
-            };
-        }
         let (answer, told) = oneshot::channel();
         self.yard().add(name, Traveller { make, answer }, urgent);
         self.set_out();
@@ -127,26 +126,31 @@ impl Convoy {
             // ends a request that has not begun.
             return;
         }
-        while let Some(together) = self.next_together() {
-            let (convoy, place) = (self.clone(), Place { convoy: self.clone(), since: self.clock.now() });
+        while let Some((together, single)) = self.next_together() {
+            let place = Place { convoy: self.clone(), since: self.clock.now(), single, answered: false };
+            let convoy = self.clone();
             self.runtime.spawn(async move { convoy.carry(place, together).await });
         }
     }
 
-    /// Who sets out next, if there is somebody and room.
-    fn next_together(&self) -> Option<Vec<Traveller>> {
+    /// Who sets out next, if there is somebody and room, and whether by itself.
+    fn next_together(&self) -> Option<(Vec<Traveller>, bool)> {
         let mut yard = self.yard();
-        let together = if yard.under_way < UNDER_WAY_MAX {
-            yard.first_of_each_name()
-        } else if yard.under_way < yard.window.size() {
-            yard.first_of_a_crowd()
+        let has_room = yard.batches + yard.singles < yard.window.size();
+        let (together, single) = if self.road.settings.has_user() {
+            // Not every etcd looks at the rights of a transaction within another: each is shown to it by itself.
+            (if has_room { yard.first_of_each_name(1) } else { Vec::new() }, true)
+        } else if yard.batches < UNDER_WAY_MAX {
+            (yard.first_of_each_name(TOGETHER_MAX), false)
         } else {
-            Vec::new()
+            (if has_room { yard.first_of_a_crowd() } else { Vec::new() }, true)
         };
         // Told under the same lock that whoever comes next takes: it is seen to by one of both.
         yard.setting_out = !together.is_empty();
-        yard.under_way += usize::from(yard.setting_out);
-        yard.setting_out.then_some(together)
+        if yard.setting_out {
+            *yard.under_way(single) += 1;
+        }
+        yard.setting_out.then_some((together, single))
     }
 
     async fn carry(&self, place: Place, together: Vec<Traveller>) {
@@ -230,10 +234,16 @@ impl Yard {
         }
     }
 
-    fn first_of_each_name(&mut self) -> Vec<Traveller> {
+    /// How many are under way that are like this.
+    fn under_way(&mut self, single: bool) -> &mut usize {
+        if single { &mut self.singles } else { &mut self.batches }
+    }
+
+    /// The next of each name, so many at most.
+    fn first_of_each_name(&mut self, most: usize) -> Vec<Traveller> {
         let mut together = Vec::new();
         let mut more = Vec::new();
-        while together.len() < TOGETHER_MAX
+        while together.len() < most
             && let Some(name) = self.names.pop_front()
         {
             let Some(of_name) = self.waiting.get_mut(&name) else { continue };
@@ -249,21 +259,18 @@ impl Yard {
         together
     }
 
-    /// The next of the name whose turn it is, if many ask for it. All other names have had theirs before it has
-    /// another.
+    /// The next of a name that many ask for. Other such names have their turn before it has another; those that few ask for go with the next
+    /// batch.
     fn first_of_a_crowd(&mut self) -> Vec<Traveller> {
-        let Some(of_name) = self.names.front().and_then(|name| self.waiting.get_mut(name)) else { return Vec::new() };
-        if of_name.len() < CROWD {
-            return Vec::new();
-        }
+        let is_crowd = |name: &Name| self.waiting.get(name).is_some_and(|of_name| of_name.len() >= CROWD);
+        let Some(place) = self.names.iter().take(LOOKED_AT).position(is_crowd) else { return Vec::new() };
+        let Some(name) = self.names.remove(place) else { return Vec::new() };
+        let Some(of_name) = self.waiting.get_mut(&name) else { return Vec::new() };
         let next = std::iter::from_fn(|| of_name.pop_front()).find(Traveller::is_awaited);
-        let is_empty = of_name.is_empty();
-        if let Some(name) = self.names.pop_front() {
-            if is_empty {
-                self.waiting.remove(&name);
-            } else {
-                self.names.push_back(name);
-            }
+        if of_name.is_empty() {
+            self.waiting.remove(&name);
+        } else {
+            self.names.push_back(name);
         }
         next.into_iter().collect()
     }
@@ -302,10 +309,17 @@ fn is_refusal(status: &Status) -> bool {
 }
 
 /// Waits for an answer. Others need not wait for it once its link is left.
-async fn release_if_left<T>(place: Place, link: &Link, answer: impl Future<Output = T>) -> T {
+async fn release_if_left<T>(
+    mut place: Place,
+    link: &Link,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
     let mut answer = std::pin::pin!(answer);
     tokio::select! {
-        answer = &mut answer => return answer,
+        answer = &mut answer => {
+            place.answered = answer.is_ok();
+            return answer;
+        }
         () = link.leaving() => drop(place),
     }
     answer.await
@@ -315,15 +329,65 @@ async fn release_if_left<T>(place: Place, link: &Link, answer: impl Future<Outpu
 struct Place {
     convoy: Arc<Convoy>,
     since: Moment,
+    single: bool,
+    /// Whether etcd did as it was asked. That it refuses quickly does not mean that it has room for more.
+    answered: bool,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         {
             let mut yard = self.convoy.yard();
-            yard.under_way = yard.under_way.saturating_sub(1);
-            yard.window.answered(self.convoy.clock.now().since(self.since));
+            let under_way = yard.under_way(self.single);
+            *under_way = under_way.saturating_sub(1);
+            if self.answered {
+                yard.window.answered(self.convoy.clock.now().since(self.since));
+            }
         }
         self.convoy.set_out();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A yard in which so many ask for each of these names, and their answers are awaited.
+    fn yard(names: &[(&str, usize)]) -> (Yard, Vec<oneshot::Receiver<Answer>>) {
+        let window = Window::new(UNDER_WAY_MAX, CROWD_UNDER_WAY_MAX);
+        let (waiting, names_in_order) = (HashMap::new(), VecDeque::new());
+        let mut yard = Yard { batches: 0, singles: 0, window, setting_out: false, waiting, names: names_in_order };
+        let mut awaited = Vec::new();
+        for (name, count) in names {
+            for _ in 0..*count {
+                let (answer, told) = oneshot::channel();
+                awaited.push(told);
+                yard.add(&Name::new(name).unwrap(), Traveller { make: Box::new(|| None), answer }, false);
+            }
+        }
+        (yard, awaited)
+    }
+
+    #[test]
+    fn a_crowd_does_not_wait_for_a_name_that_few_ask_for() {
+        let (mut yard, _awaited) = yard(&[("quiet", 1), ("crowd", CROWD + 1)]);
+        assert_eq!(yard.first_of_a_crowd().len(), 1);
+        assert_eq!(yard.first_of_a_crowd().len(), 1);
+        assert_eq!(yard.first_of_a_crowd().len(), 0, "too few are left");
+    }
+
+    #[test]
+    fn a_batch_has_one_of_each_name() {
+        let (mut yard, _awaited) = yard(&[("quiet", 1), ("crowd", CROWD)]);
+        assert_eq!(yard.first_of_each_name(TOGETHER_MAX).len(), 2);
+        assert_eq!(yard.first_of_each_name(TOGETHER_MAX).len(), 1);
+    }
+
+    #[test]
+    fn one_that_nobody_awaits_is_passed_over() {
+        let (mut yard, awaited) = yard(&[("x", 3)]);
+        drop(awaited);
+        assert_eq!(yard.first_of_each_name(TOGETHER_MAX).len(), 0);
+        assert!(yard.waiting.is_empty() && yard.names.is_empty());
     }
 }

@@ -28,8 +28,8 @@ impl Desk {
     pub(super) async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Result<Released> {
         let known = self.leave(name, id, number);
         let released = match known {
-            Some(known) if !known.sent => {
-                // It waited to be sent, and is not any more.
+            // Where nobody else can have asked for it: it waited to be sent, and is not any more.
+            Some(known) if !known.sent && !known.elsewhere => {
                 self.forget_seen(id, &known);
                 self.leases.give_back(known.lease);
                 return Ok(Released::NotFound);

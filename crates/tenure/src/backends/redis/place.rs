@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo, RedisResult, Value,
+};
 use tokio::time::timeout;
 
 use super::error::{of_connect, of_tls};
@@ -67,7 +69,7 @@ impl Place {
     /// Opens a connection for commands to a server that can keep locks.
     pub(in crate::backends) async fn open(&self) -> Result<MultiplexedConnection> {
         let address = self.find().await?;
-        let mut opening = pin!(self.open_at(&address));
+        let mut opening = pin!(self.connect_to(&address));
         // One that speaks something else says nothing, or breaks off.
         let opened = match timeout(SUSPICIOUS, &mut opening).await {
             Ok(opened) => opened,
@@ -77,10 +79,14 @@ impl Place {
                 Some(advice) = speech::advice(&self.settings, &address) => return Err(advice),
             },
         };
-        advised(&self.settings, opened, &address).await
+        let (connection, hello) = advised(&self.settings, opened, &address).await?;
+        // Whoever has said hello speaks as we do, whatever it said.
+        self.check(&address, hello)?;
+        Ok(connection)
     }
 
-    async fn open_at(&self, address: &Address) -> Result<MultiplexedConnection> {
+    /// A connection, and what the server says of itself.
+    async fn connect_to(&self, address: &Address) -> Result<(MultiplexedConnection, RedisResult<Value>)> {
         let client = client(&self.settings, address, &self.settings.login, self.settings.db)?;
         // Whoever asks has its own patience; the buffer holds what many tasks ask at once.
         let config = AsyncConnectionConfig::new()
@@ -90,8 +96,7 @@ impl Place {
         let opened = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = opened.map_err(|error| self.refused(&error, address))?;
         let hello = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
-        self.check(address, hello)?;
-        Ok(connection)
+        Ok((connection, hello))
     }
 
     /// Opens a connection for messages.
