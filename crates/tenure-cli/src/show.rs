@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::machine::NameView;
+use tenure::machine::{NameView, Shape};
 use tenure::{Name, Tenure};
 
 use crate::args::{Ls, Show};
@@ -52,12 +52,12 @@ fn describe(view: &NameView, in_order: bool) -> String {
     }
     let mut text = format!("{} is {}\n", plain(view.name.as_str()), state(view));
     if !view.holders.is_empty() {
-        let mut holders = table(["HOLDER", "TOKEN", "UNITS", "HELD", "EXPIRES IN", "OWNER"]);
+        let mut holders = table(["HOLDER", "SHAPE", "TOKEN", "HELD", "EXPIRES IN", "OWNER"]);
         for holder in &view.holders {
             holders.add_row([
                 shown(holder.label.as_ref()),
+                shape(holder.shape),
                 shown(holder.token.as_ref()),
-                shown(holder.units.as_ref()),
                 time(holder.held),
                 time(holder.expires_in),
                 shown(holder.owner.as_ref()),
@@ -69,10 +69,12 @@ fn describe(view: &NameView, in_order: bool) -> String {
     if !view.waiters.is_empty() {
         let place = |place: String| in_order.then_some(place).into_iter();
         let mut waiters = table(
-            place("PLACE".to_owned()).chain(["WAITER, AND TASKS BEHIND IT", "WAITED", "OWNER"].map(ToOwned::to_owned)),
+            place("PLACE".to_owned())
+                .chain(["WAITER, AND TASKS BEHIND IT", "SHAPE", "WAITED", "OWNER"].map(ToOwned::to_owned)),
         );
         for (index, waiter) in view.waiters.iter().enumerate() {
-            let rest = [shown(waiter.label.as_ref()), time(waiter.waited), shown(waiter.owner.as_ref())];
+            let owner = shown(waiter.owner.as_ref());
+            let rest = [shown(waiter.label.as_ref()), shape(waiter.shape), time(waiter.waited), owner];
             waiters.add_row(place((index + 1).to_string()).chain(rest));
         }
         text.push('\n');
@@ -107,11 +109,20 @@ fn state(view: &NameView) -> String {
     match view.capacity {
         _ if view.holders.is_empty() => "waited for".to_owned(),
         None => format!("held shared by {}", view.holders.len()),
-        Some(1) if view.holders.iter().all(|holder| holder.units.unwrap_or(1) == 1) => "held".to_owned(),
-        Some(capacity) => {
+        Some(capacity) if view.holders.iter().any(|holder| matches!(holder.shape, Some(Shape::Permits { .. }))) => {
             let taken: u64 = view.holders.iter().map(|holder| u64::from(holder.units.unwrap_or(1))).sum();
             format!("held: {taken} of {capacity} permits")
         }
+        Some(_) => "held".to_owned(),
+    }
+}
+
+/// How a claim holds or will hold: permits with their number.
+fn shape(shape: Option<Shape>) -> String {
+    match shape {
+        Some(Shape::Permits { units, of }) => format!("{units} of {of}"),
+        Some(shape) => shape.as_str().to_owned(),
+        None => UNKNOWN.to_owned(),
     }
 }
 

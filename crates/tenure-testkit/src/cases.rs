@@ -63,6 +63,7 @@ macro_rules! for_each_case {
             a_break_of_a_free_name_ends_nothing
 
             inspect_shows_holders_and_waiters_in_order
+            inspect_tells_the_shape_of_each_holder_and_waiter
             inspect_of_a_free_name_is_empty
             a_scan_lists_names_in_use_by_prefix_in_pages
         }

@@ -485,6 +485,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Behaviour
     ///
     /// - inspect shows holders and waiters in order
+    /// - inspect tells the shape of each holder and waiter
     /// - inspect of a free name is empty
     ///
     /// # Cancel safety

@@ -18,11 +18,33 @@ fn show_tells_holders_and_waiters_in_json() {
     let _waiter = store.start_waiter("x", "--label next");
     let view = store.show("x");
     assert_eq!(view["capacity"], 1);
-    assert_eq!(keys(&view["holders"][0]), ["expires_in_ms", "held_ms", "label", "owner", "token", "units"]);
+    assert_eq!(keys(&view["holders"][0]), ["expires_in_ms", "held_ms", "label", "owner", "shape", "token", "units"]);
     assert_eq!(view["holders"][0]["label"], "boss");
     assert!(view["holders"][0]["token"].is_u64());
-    assert_eq!(keys(&view["waiters"][0]), ["label", "owner", "waited_ms"]);
+    assert_eq!(keys(&view["waiters"][0]), ["label", "owner", "shape", "units", "waited_ms"]);
     assert_eq!(view["waiters"][0]["label"], "next");
+}
+
+#[test]
+fn show_and_ls_tell_the_shape_of_each_holder_and_waiter() {
+    let store = Store::new();
+    let _holder = store.start("x", "sleep 60");
+    let _writer = store.start_waiter("x", "");
+    let _reader = store.start_waiter("x", "--shared");
+    let _permit = store.start_until("y --permits 2", "touch other; sleep 60", "other");
+    let shapes = |view: &serde_json::Value, of: &str| -> Vec<String> {
+        let word = |entry: &serde_json::Value| format!("{} {}", entry["shape"].as_str().unwrap(), entry["units"]);
+        view[of].as_array().unwrap().iter().map(word).collect()
+    };
+    for view in [&store.show("x"), &store.tenure("ls x --json").exits(0).json()[0]] {
+        assert_eq!(shapes(view, "holders"), ["exclusive 1"]);
+        assert_eq!(shapes(view, "waiters"), ["exclusive 1", "shared 1"]);
+    }
+    assert_eq!(shapes(&store.show("y"), "holders"), ["permits 1"]);
+    let text = store.tenure("show x").exits(0).text();
+    assert_eq!(text.matches("exclusive").count(), 2, "{text}");
+    assert_eq!(text.matches("shared").count(), 1, "{text}");
+    assert!(store.tenure("show y").exits(0).text().contains("1 of 2"));
 }
 
 #[test]

@@ -274,7 +274,7 @@ fn what_others_keep_under_a_name_is_shown_and_never_broken() {
         redis.cli(&made);
         let store = Store::on(format!("{}?layout={layout}", redis.url()));
         let holder = &store.show("x")["holders"][0];
-        for field in ["owner", "label", "token", "units", "held_ms", "expires_in_ms"] {
+        for field in ["owner", "label", "token", "shape", "units", "held_ms", "expires_in_ms"] {
             assert_eq!(holder[field], Value::Null, "{layout} {make:?} {field}");
         }
         store.tenure("run x --no-wait -- true").exits(75).says("held by a foreign client (no expiry is known)");

@@ -43,6 +43,52 @@ pub async fn inspect_shows_holders_and_waiters_in_order(fixture: &Fixture) {
     }
 }
 
+/// Inspect tells the shape of each holder and waiter: exclusive, shared, or how many permits of how many.
+pub async fn inspect_tells_the_shape_of_each_holder_and_waiter(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let (queue, shared, permits) =
+        (client.capabilities().queue, client.capabilities().shared, client.capabilities().permits);
+    let of = |shape: Shape| (Some(shape), Some(shape.units()));
+    let shapes = async |name: &Name| {
+        let view = client.inspect(name).await;
+        let holders: Vec<_> = view.holders.iter().map(|holder| (holder.shape, holder.units)).collect();
+        let waiters: Vec<_> = view.waiters.iter().map(|waiter| (waiter.shape, waiter.units)).collect();
+        (holders, waiters)
+    };
+
+    let name = fixture.name("shape-exclusive");
+    client.holds(&name, &fixture.request()).await;
+    let mut waiting = Vec::new();
+    if queue {
+        client.waits(&name, &fixture.request()).await;
+        waiting.push(of(Shape::Exclusive));
+    }
+    if queue && shared {
+        client.waits(&name, &fixture.request_of(Shape::Shared)).await;
+        waiting.push(of(Shape::Shared));
+    }
+    assert_eq!(shapes(&name).await, (vec![of(Shape::Exclusive)], waiting));
+
+    if shared {
+        let name = fixture.name("shape-shared");
+        client.holds(&name, &fixture.request_of(Shape::Shared)).await;
+        client.holds(&name, &fixture.request_of(Shape::Shared)).await;
+        assert_eq!(shapes(&name).await, (vec![of(Shape::Shared); 2], vec![]));
+    }
+    if permits {
+        let name = fixture.name("shape-permits");
+        let (two, one) = (Shape::Permits { units: 2, of: 3 }, Shape::Permits { units: 1, of: 3 });
+        client.holds(&name, &fixture.request_of(one)).await;
+        client.holds(&name, &fixture.request_of(two)).await;
+        let mut waiting = Vec::new();
+        if queue {
+            client.waits(&name, &fixture.request_of(two)).await;
+            waiting.push(of(two));
+        }
+        assert_eq!(shapes(&name).await, (vec![of(one), of(two)], waiting));
+    }
+}
+
 /// Inspect of a free name is empty, before it was ever used and afterwards.
 pub async fn inspect_of_a_free_name_is_empty(fixture: &Fixture) {
     let client = fixture.client().await;

@@ -56,6 +56,15 @@ impl Shape {
         }
     }
 
+    /// The word for it: `exclusive`, `shared` or `permits`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Permits { .. } => "permits",
+        }
+    }
+
     /// How many permits it takes; one for the other shapes.
     pub fn units(self) -> u32 {
         match self {

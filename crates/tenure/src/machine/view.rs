@@ -35,6 +35,9 @@ pub struct HolderView {
     pub label: Option<String>,
     /// Its fencing token.
     pub token: Option<Token>,
+    /// How it holds. In JSON a word: `exclusive`, `shared` or `permits`.
+    #[serde(serialize_with = "as_word")]
+    pub shape: Option<Shape>,
     /// How many permits it takes; 1 for the other shapes.
     pub units: Option<u32>,
     /// How long it has held.
@@ -56,6 +59,11 @@ pub struct WaiterView {
     pub owner: Option<Owner>,
     /// Its label for people.
     pub label: Option<String>,
+    /// How it will hold. In JSON a word, as for holders.
+    #[serde(serialize_with = "as_word")]
+    pub shape: Option<Shape>,
+    /// How many permits it wants; 1 for the other shapes.
+    pub units: Option<u32>,
     /// How long it has waited.
     #[serde(rename = "waited_ms", serialize_with = "as_ms")]
     pub waited: Option<Duration>,
@@ -66,6 +74,10 @@ pub struct WaiterView {
 
 fn as_ms<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     duration.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+}
+
+fn as_word<S: Serializer>(shape: &Option<Shape>, serializer: S) -> Result<S::Ok, S::Error> {
+    shape.map(Shape::as_str).serialize(serializer)
 }
 
 impl NameView {
@@ -88,6 +100,8 @@ impl NameView {
                 view.waiters.push(WaiterView {
                     owner: Some(claim.owner.clone()),
                     label: Some(claim.label.to_string()),
+                    shape: Some(claim.shape),
+                    units: Some(claim.shape.units()),
                     waited: Some(now.since(claim.appended)),
                     claim: (claim.id, claim.number),
                 });
@@ -98,6 +112,10 @@ impl NameView {
             if let Some(held) = same_owner.filter(|_| !matches!(claim.shape, Shape::Permits { .. })) {
                 held.expires_in = held.expires_in.max(Some(expires_in));
                 held.held = held.held.max(Some(now.since(grant.at)));
+                // An owner may hold shared within exclusive: the name is then exclusively its own.
+                if claim.shape == Shape::Exclusive {
+                    held.shape = Some(Shape::Exclusive);
+                }
                 held.claims.push((claim.id, claim.number));
                 continue;
             }
@@ -105,6 +123,7 @@ impl NameView {
                 owner: Some(claim.owner.clone()),
                 label: Some(claim.label.to_string()),
                 token: Some(grant.token),
+                shape: Some(claim.shape),
                 units: Some(claim.shape.units()),
                 held: Some(now.since(grant.at)),
                 expires_in: Some(expires_in),

@@ -59,12 +59,12 @@ impl Desk {
         }
         for held in &mut view.holders {
             if is_foreign(held.owner.as_ref()) {
-                (held.owner, held.held, held.units) = (None, None, None);
+                (held.owner, held.held, held.shape, held.units) = (None, None, None, None);
             }
         }
         for waiting in &mut view.waiters {
             if is_foreign(waiting.owner.as_ref()) {
-                (waiting.owner, waiting.waited) = (None, None);
+                (waiting.owner, waiting.waited, waiting.shape, waiting.units) = (None, None, None, None);
             }
         }
         Ok(view)

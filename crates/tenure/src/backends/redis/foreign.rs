@@ -15,7 +15,7 @@ use super::url::Layout;
 use super::wire;
 use crate::backend::ClaimRequest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{HolderView, NameView};
+use crate::machine::{HolderView, NameView, Shape};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 
@@ -129,6 +129,7 @@ pub(in crate::backends) fn view(layout: Layout, name: Name, value: &Value) -> Re
             owner: None,
             label: None,
             token: None,
+            shape: None,
             units: None,
             held: None,
             expires_in,
@@ -161,7 +162,7 @@ fn plain_holder(holder: &mut HolderView, value: &str, now: u64) -> Option<()> {
     let at: u64 = words.next()?.parse().ok()?;
     holder.label = Some(words.next()?.to_owned());
     holder.owner = Some(owner);
-    holder.units = Some(1);
+    (holder.shape, holder.units) = (Some(Shape::Exclusive), Some(1));
     holder.held = Some(Duration::from_micros(now.saturating_sub(at)));
     holder.claims = vec![(id, number)];
     Some(())
@@ -171,7 +172,7 @@ fn redisson_holder(holder: &mut HolderView, field: &str, number: Option<u64>) ->
     let number = number.filter(|number| *number >= OURS_FROM)?;
     let (owner, id) = parse_field(field)?;
     holder.owner = Some(owner);
-    holder.units = Some(1);
+    (holder.shape, holder.units) = (Some(Shape::Exclusive), Some(1));
     holder.claims = vec![(id, number)];
     Some(())
 }

@@ -15,7 +15,7 @@ use crate::backends::redis::scan::{self, Pages};
 use crate::backends::redis::url::Layout;
 use crate::backends::redis::wire as redis_wire;
 use crate::error::{Certainty, Error, ErrorKind, Result};
-use crate::machine::{HolderView, NameView, WaiterView};
+use crate::machine::{HolderView, NameView, Shape, WaiterView};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 
@@ -89,6 +89,7 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
             owner: Some(holder.owner),
             label: Some(holder.label),
             token: Some(holder.token),
+            shape: Some(Shape::Exclusive),
             units: Some(1),
             held: Some(Duration::from_micros(now.saturating_sub(holder.token.0))),
             expires_in,
@@ -100,6 +101,8 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
     let waiter = |(since, id, owner, label): (u64, ClaimId, Owner, String)| WaiterView {
         owner: Some(owner),
         label: Some(label),
+        shape: Some(Shape::Exclusive),
+        units: Some(1),
         waited: Some(Duration::from_micros(now.saturating_sub(since))),
         claim: (id, 0),
     };
