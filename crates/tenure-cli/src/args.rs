@@ -182,6 +182,9 @@ pub(crate) enum Command {
     /// Show who holds a name and who waits for it
     #[command(after_long_help = help::SHOW)]
     Show(Show),
+    /// Show a name with a diagnosis: who holds it, whether it renews, how long a wait may be
+    #[command(after_long_help = help::EXPLAIN)]
+    Explain(Explain),
     /// List the names in use
     #[command(after_long_help = help::LS)]
     Ls(Ls),
@@ -329,6 +332,12 @@ pub(crate) struct Release {
 pub(crate) struct Show {
     /// The name to look at
     #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The name
     pub(crate) name: String,
 }
 

@@ -8,6 +8,7 @@ Examples:
   tenure run nightly --no-wait -- ./report.sh  one runs, the others exit 75
   tenure run deploy --wait 5m -- make deploy   gives up after five minutes
   tenure show nightly                          who holds it, who waits
+  tenure explain nightly                       and why it takes so long
   tenure doctor --on redis://db.example        is it fit to keep locks?
   tenure bench --on redis://db.example         how fast are locks there?
 
@@ -145,6 +146,24 @@ Examples:
 A free name is shown as free, with exit code 0. Tasks of one program that want the same lock wait behind one claim of it, \
 and hand the lock on among themselves: such a waiter is shown once.";
 
+pub(crate) const EXPLAIN: &str = "\
+Says who holds a name (host and process, if the label tells them), since when and whether it still renews; how many \
+hand-overs each waiter is away: claims that end before it holds, if they end in the order they came; what a new claim's \
+wait is bounded by; what `tenure break` would do; and what the store cannot tell.
+
+Whether a holder renews takes a second look: until it has renewed or is overdue, 5 seconds at most. A holder renews every \
+third of its ttl; what `tenure acquire` took is renewed by nobody. Nothing is changed.
+
+Examples:
+  tenure explain nightly
+  tenure explain nightly --json | jq '.holders[].renewal'
+
+--json: what `show --json` has, and of each holder host, pid, ttl_ms, renewed_ms and renewal (renewing, overdue, not_due, \
+not_seen or untold), of each waiter hand_overs; looked_ms, wait, break and untold.
+
+Exit codes:
+  0 also of a free name    64 bad value    69 store not reached";
+
 pub(crate) const LS: &str = "\
 Examples:
   tenure ls
@@ -245,7 +264,21 @@ mod tests {
 
     #[test]
     fn what_is_laid_out_fits_into_80_columns_also_of_a_manual_page() {
-        for text in [TOP, RUN, ACQUIRE, RENEW, RELEASE, SHOW, LS, BREAK, DOCTOR, BENCH, COMPLETIONS, MAN] {
+        for text in [
+            TOP,
+            RUN,
+            ACQUIRE,
+            RENEW,
+            RELEASE,
+            SHOW,
+            EXPLAIN,
+            LS,
+            BREAK,
+            DOCTOR,
+            BENCH,
+            COMPLETIONS,
+            MAN,
+        ] {
             for line in text.lines().filter(|line| line.starts_with("  ")) {
                 assert!(line.chars().count() <= 75, "{line}");
             }

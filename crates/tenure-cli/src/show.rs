@@ -126,10 +126,12 @@ fn shape(shape: Option<Shape>) -> String {
     }
 }
 
-fn shown(value: Option<&impl ToString>) -> String {
+/// A value, or that it is not known.
+pub(crate) fn shown(value: Option<&impl ToString>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| plain(&value.to_string()))
 }
 
-fn time(duration: Option<Duration>) -> String {
+/// A duration, or that it is not known.
+pub(crate) fn time(duration: Option<Duration>) -> String {
     duration.map_or_else(|| UNKNOWN.to_owned(), duration::show)
 }

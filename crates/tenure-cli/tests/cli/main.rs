@@ -7,6 +7,7 @@ mod completions;
 mod crash;
 mod disk;
 mod doctor;
+mod explain;
 mod fleet_doctor;
 mod look;
 mod loss;
