@@ -188,6 +188,9 @@ pub(crate) enum Command {
     /// List the names in use
     #[command(after_long_help = help::LS)]
     Ls(Ls),
+    /// Tell who is granted, waits, releases and loses, as it happens
+    #[command(after_long_help = help::WATCH)]
+    Watch(Watch),
     /// End the claims of a lock's holders
     #[command(after_long_help = help::BREAK)]
     Break(Break),
@@ -346,6 +349,16 @@ pub(crate) struct Ls {
     /// Only names that begin with this
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// How often to look at the store
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_interval, default_value = "500ms")]
+    pub(crate) interval: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ Examples:
   tenure run deploy --wait 5m -- make deploy   gives up after five minutes
   tenure show nightly                          who holds it, who waits
   tenure explain nightly                       and why it takes so long
+  tenure watch orders/                         what happens, as it happens
   tenure doctor --on redis://db.example        is it fit to keep locks?
   tenure bench --on redis://db.example         how fast are locks there?
 
@@ -169,6 +170,38 @@ Examples:
   tenure ls
   tenure ls orders/ --json | jq -r '.[].name'";
 
+pub(crate) const WATCH: &str = "\
+A line for each change: when, what, the name, the holder's or waiter's label, its token and how long it waited or held.
+
+  waiting   a claim waits
+  granted   it holds
+  released  it was given back; or ended in a way that leaves no trace
+  expired   its ttl was over without a renewal
+  broken    somebody broke it: who, and why (where the store keeps that)
+  lost      the store came back without it after it was out of reach
+  left      it waits no more: it gave up, or held and ended between looks
+
+What happens is seen by looking at the store again and again, every --interval (20ms to 1h): a change goes unseen for so \
+long and as long as a look takes, and what comes and goes between two looks is not seen at all, nor is what tasks of one \
+program hand on among themselves. One look reads all names with the prefix, at most 65536.
+
+Whoever reads too slowly is told how many changes were dropped. A store that goes away is waited for. It ends with the \
+reader of a pipe, or with a signal.
+
+Examples:
+  tenure watch
+  tenure watch orders/ --interval 2s
+  tenure watch --json | jq -r 'select(.event == \"expired\") | .name'
+
+--json: a line each of {\"event\",\"name\",\"owner\",\"label\",\"token\",\"at\",\"held_ms\",\"waited_ms\",\"by\",\"reason\"}, \
+or {\"event\":\"dropped\",\"count\"}.
+
+Exit codes:
+  0    nobody reads it any more
+  64   bad value
+  69   store not reached
+  143  SIGTERM (130 SIGINT, 129 SIGHUP)";
+
 pub(crate) const BREAK: &str = "\
 The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
 refused: only that client can end it; on etcd and ZooKeeper its key is taken away, and it is not told). The evicted one is told who broke it and why, but may work on for a moment (with ?layout=plain and redisson it \
@@ -273,6 +306,7 @@ mod tests {
             SHOW,
             EXPLAIN,
             LS,
+            WATCH,
             BREAK,
             DOCTOR,
             BENCH,

@@ -28,6 +28,7 @@ mod store;
 mod table;
 mod wait;
 mod waiting;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -114,6 +115,7 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
         Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),
         Command::Explain(args) => on_runtime(explain::run(args, store()?, common.json)),
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
+        Command::Watch(args) => on_runtime(watch::run(args, store()?, common.json)),
         Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
         Command::Doctor => on_runtime(doctor::run(store()?, common.json)),
         Command::Bench(args) => on_runtime(bench::run(args, store()?, common.json)),

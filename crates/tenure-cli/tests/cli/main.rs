@@ -20,5 +20,6 @@ mod run;
 mod signals;
 mod support;
 mod usage;
+mod watch;
 mod within;
 mod zookeeper;
