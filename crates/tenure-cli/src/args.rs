@@ -191,6 +191,9 @@ pub(crate) enum Command {
     /// Tell who is granted, waits, releases and loses, as it happens
     #[command(after_long_help = help::WATCH)]
     Watch(Watch),
+    /// Show all locks on a full screen
+    #[command(after_long_help = help::TOP_SCREEN)]
+    Top(Top),
     /// End the claims of a lock's holders
     #[command(after_long_help = help::BREAK)]
     Break(Break),
@@ -353,6 +356,16 @@ pub(crate) struct Ls {
 
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// How often to look at the store
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_interval, default_value = "500ms")]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
     /// Only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,

@@ -10,6 +10,7 @@ Examples:
   tenure show nightly                          who holds it, who waits
   tenure explain nightly                       and why it takes so long
   tenure watch orders/                         what happens, as it happens
+  tenure top                                   all locks on a full screen
   tenure doctor --on redis://db.example        is it fit to keep locks?
   tenure bench --on redis://db.example         how fast are locks there?
 
@@ -202,6 +203,25 @@ Exit codes:
   69   store not reached
   143  SIGTERM (130 SIGINT, 129 SIGHUP)";
 
+pub(crate) const TOP_SCREEN: &str = "\
+A table of all names in use: holder, held for, expires in, how many wait, token. The store is looked at every --interval \
+(20ms to 1h), as by `tenure watch`.
+
+  Up Down PgUp PgDn Home End  move
+  Enter                       one lock: its queue, what happened to it
+  /                           filter by name or holder; Esc shows all
+  s, 1 to 6, r                next column, a column, reverse the order
+  b                           break it: type yes, and a reason if you like
+  ?                           help
+  q, Ctrl-C                   leave
+
+Examples:
+  tenure top
+  tenure top orders/ --on redis://db.example
+
+Exit codes:
+  0 left    64 not on a terminal, or a bad value    69 store not reached";
+
 pub(crate) const BREAK: &str = "\
 The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
 refused: only that client can end it; on etcd and ZooKeeper its key is taken away, and it is not told). The evicted one is told who broke it and why, but may work on for a moment (with ?layout=plain and redisson it \
@@ -307,6 +327,7 @@ mod tests {
             EXPLAIN,
             LS,
             WATCH,
+            TOP_SCREEN,
             BREAK,
             DOCTOR,
             BENCH,

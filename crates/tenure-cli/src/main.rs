@@ -26,6 +26,7 @@ mod show;
 mod signals;
 mod store;
 mod table;
+mod top;
 mod wait;
 mod waiting;
 mod watch;
@@ -116,6 +117,7 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
         Command::Explain(args) => on_runtime(explain::run(args, store()?, common.json)),
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
         Command::Watch(args) => on_runtime(watch::run(args, store()?, common.json)),
+        Command::Top(args) => on_threads(top::run(args, store()?, common.json)),
         Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
         Command::Doctor => on_runtime(doctor::run(store()?, common.json)),
         Command::Bench(args) => on_runtime(bench::run(args, store()?, common.json)),
@@ -127,6 +129,11 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
 /// Runs a command on a runtime of one thread: the quickest to start.
 fn on_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     on(&mut tokio::runtime::Builder::new_current_thread(), command)
+}
+
+/// Runs a command beside one more thread, on which tasks run: what they do does not keep it from drawing.
+fn on_threads(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    on(tokio::runtime::Builder::new_multi_thread().worker_threads(1), command)
 }
 
 fn on(

@@ -19,6 +19,7 @@ mod redlock;
 mod run;
 mod signals;
 mod support;
+mod top;
 mod usage;
 mod watch;
 mod within;

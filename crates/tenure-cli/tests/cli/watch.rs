@@ -282,5 +282,6 @@ fn an_interval_has_limits() {
     let store = Store::new();
     for bad in ["0s", "5ms", "2h", "5"] {
         store.tenure(&format!("watch --interval {bad}")).exits(64);
+        store.tenure(&format!("top --interval {bad}")).exits(64);
     }
 }
