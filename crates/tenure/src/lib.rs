@@ -67,6 +67,7 @@ pub mod watch;
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/backends/postgres.md")]
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
+#[doc = include_str!("../../../docs/watching.md")]
 struct Documents;
 
 pub use backend::{Guarantees, Replicas};
