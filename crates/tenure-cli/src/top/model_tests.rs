@@ -73,7 +73,7 @@ fn the_choice_stays_with_its_name_when_others_come_and_go() {
     let mut model = model(["a", "b", "c"].map(|name| held(name, 1, 0)).into());
     press(&mut model, "jj");
     assert_eq!(chosen(&model), "c");
-    let names = ["0", "a", "c", "d"].map(|name| held(name, 1, 0)).into();
+    let names = ["0", "1", "a", "c"].map(|name| held(name, 1, 0)).into();
     model.hear(News::Looked { names, changes: Vec::new(), cut: false });
     assert_eq!(chosen(&model), "c");
     model.hear(News::Looked { names: vec![held("z", 1, 0)], changes: Vec::new(), cut: false });

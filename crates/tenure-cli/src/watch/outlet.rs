@@ -107,6 +107,7 @@ fn is_unread() -> bool {
 mod tests {
     use super::*;
     use std::sync::mpsc::Sender;
+    use std::time::Instant;
 
     /// Takes one line whenever it is let.
     struct Slow {
@@ -161,7 +162,9 @@ mod tests {
         let mut outlet = Outlet::to(Slow { allowed, took }, 2).unwrap();
         drop(allow);
         outlet.offer("x", |_| String::new());
+        let started = Instant::now();
         while !outlet.is_closed().unwrap() {
+            assert!(started.elapsed() < Duration::from_secs(60), "nobody noticed");
             std::thread::yield_now();
         }
     }
