@@ -269,11 +269,14 @@ fn a_reader_that_is_too_slow_is_told_how_many_changes_it_missed() {
 
 #[test]
 fn a_signal_ends_it() {
-    let store = Store::new();
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-        let mut watching = Watching::start(&store, "");
-        watching.signal(signal);
-        assert_eq!(watching.child.wait().unwrap().code(), Some(code));
+    let (unused, used) = (Store::new(), Store::new());
+    used.tenure("acquire x").exits(0);
+    for store in [unused, used] {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+            let mut watching = Watching::start(&store, "");
+            watching.signal(signal);
+            assert_eq!(watching.child.wait().unwrap().code(), Some(code));
+        }
     }
 }
 
