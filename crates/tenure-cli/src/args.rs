@@ -182,9 +182,18 @@ pub(crate) enum Command {
     /// Show who holds a name and who waits for it
     #[command(after_long_help = help::SHOW)]
     Show(Show),
+    /// Show a name with a diagnosis: who holds it, whether it renews, how long a wait may be
+    #[command(after_long_help = help::EXPLAIN)]
+    Explain(Explain),
     /// List the names in use
     #[command(after_long_help = help::LS)]
     Ls(Ls),
+    /// Tell who is granted, waits, releases and loses, as it happens
+    #[command(after_long_help = help::WATCH)]
+    Watch(Watch),
+    /// Show all locks on a full screen
+    #[command(after_long_help = help::TOP_SCREEN)]
+    Top(Top),
     /// End the claims of a lock's holders
     #[command(after_long_help = help::BREAK)]
     Break(Break),
@@ -336,10 +345,36 @@ pub(crate) struct Show {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The name
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Ls {
     /// Only names that begin with this
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// How often to look at the store
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_interval, default_value = "500ms")]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// How often to look at the store
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_interval, default_value = "500ms")]
+    pub(crate) interval: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use tenure::watch::INTERVAL_MIN;
 use tenure::{TTL_MAX, TTL_MIN};
+
+/// The longest time between two looks.
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 const EXAMPLES: &str = "500ms, 30s or 1m";
 
@@ -20,6 +24,13 @@ pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
     let range = || format!("a ttl is {} to {}", humantime::format_duration(TTL_MIN), hours(TTL_MAX));
     let ttl = parse(text).map_err(|problem| format!("{problem}; {}", range()))?;
     if (TTL_MIN..=TTL_MAX).contains(&ttl) { Ok(ttl) } else { Err(range()) }
+}
+
+/// Reads how often to look.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+    let range = || format!("an interval is {} to {}", exact(INTERVAL_MIN), hours(INTERVAL_MAX));
+    let interval = parse(text).map_err(|problem| format!("{problem}; {}", range()))?;
+    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) { Ok(interval) } else { Err(range()) }
 }
 
 fn hours(duration: Duration) -> String {

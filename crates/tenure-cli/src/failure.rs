@@ -63,6 +63,11 @@ struct Warning<'a> {
     warning: &'a str,
 }
 
+#[derive(Serialize)]
+struct Note<'a> {
+    note: &'a str,
+}
+
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), hint: None, about: Box::default() }
@@ -185,6 +190,18 @@ pub(crate) fn warn(message: &str, json: bool) {
         tell_json(&Warning { warning: message });
     } else {
         say(format_args!("warning: {message}"));
+    }
+}
+
+/// Says what is neither a failure nor a reason to worry; with `json`, as one line of JSON.
+pub(crate) fn note(message: &str, json: bool) {
+    if Talk::now() == Talk::Quiet {
+        return;
+    }
+    if json {
+        tell_json(&Note { note: message });
+    } else {
+        say(message);
     }
 }
 

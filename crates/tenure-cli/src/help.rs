@@ -8,6 +8,9 @@ Examples:
   tenure run nightly --no-wait -- ./report.sh  one runs, the others exit 75
   tenure run deploy --wait 5m -- make deploy   gives up after five minutes
   tenure show nightly                          who holds it, who waits
+  tenure explain nightly                       and why it takes so long
+  tenure watch orders/                         what happens, as it happens
+  tenure top                                   all locks on a full screen
   tenure doctor --on redis://db.example        is it fit to keep locks?
   tenure bench --on redis://db.example         how fast are locks there?
 
@@ -145,10 +148,79 @@ Examples:
 A free name is shown as free, with exit code 0. Tasks of one program that want the same lock wait behind one claim of it, \
 and hand the lock on among themselves: such a waiter is shown once.";
 
+pub(crate) const EXPLAIN: &str = "\
+Says who holds a name (host and process, if the label tells them), since when and whether it still renews; how many \
+hand-overs each waiter is away: claims that end before it holds, if they end in the order they came; what a new claim's \
+wait is bounded by; what `tenure break` would do; and what the store cannot tell.
+
+Whether a holder renews takes a second look: until it has renewed or is overdue, 5 seconds at most. A holder renews every \
+third of its ttl; what `tenure acquire` took is renewed by nobody. Nothing is changed.
+
+Examples:
+  tenure explain nightly
+  tenure explain nightly --json | jq '.holders[].renewal'
+
+--json: what `show --json` has, and of each holder host, pid, ttl_ms, renewed_ms and renewal (renewing, overdue, not_due, \
+not_seen or untold), of each waiter hand_overs; looked_ms, wait, break and untold.
+
+Exit codes:
+  0 also of a free name    64 bad value    69 store not reached";
+
 pub(crate) const LS: &str = "\
 Examples:
   tenure ls
   tenure ls orders/ --json | jq -r '.[].name'";
+
+pub(crate) const WATCH: &str = "\
+A line for each change: when, what, the name, the holder's or waiter's label, its token and how long it waited or held.
+
+  waiting   a claim waits
+  granted   it holds
+  released  it was given back; or ended in a way that leaves no trace
+  expired   its ttl was over without a renewal
+  broken    somebody broke it: who, and why (where the store keeps that)
+  lost      the store came back without it after it was out of reach
+  left      it waits no more: it gave up, or held and ended between looks
+
+What happens is seen by looking at the store again and again, every --interval (20ms to 1h): a change goes unseen for so \
+long and as long as a look takes, and what comes and goes between two looks is not seen at all, nor is what tasks of one \
+program hand on among themselves. One look reads all names with the prefix, at most 65536.
+
+Whoever reads too slowly is told how many changes were dropped. A store that goes away is waited for. It ends with the \
+reader of a pipe, or with a signal.
+
+Examples:
+  tenure watch
+  tenure watch orders/ --interval 2s
+  tenure watch --json | jq -r 'select(.event == \"expired\") | .name'
+
+--json: a line each of {\"event\",\"name\",\"owner\",\"label\",\"token\",\"at\",\"held_ms\",\"waited_ms\",\"by\",\"reason\"}, \
+or {\"event\":\"dropped\",\"count\"}.
+
+Exit codes:
+  0    nobody reads it any more
+  64   bad value
+  69   store not reached
+  143  SIGTERM (130 SIGINT, 129 SIGHUP)";
+
+pub(crate) const TOP_SCREEN: &str = "\
+A table of all names in use: holder, held for, expires in, how many wait, token. The store is looked at every --interval \
+(20ms to 1h), as by `tenure watch`.
+
+  Up Down PgUp PgDn Home End  move
+  Enter                       one lock: its queue, what happened to it
+  /                           filter by name or holder; Esc shows all
+  s, 1 to 6, r                next column, a column, reverse the order
+  b                           break it: type yes, and a reason if you like
+  ?                           help
+  q, Ctrl-C                   leave
+
+Examples:
+  tenure top
+  tenure top orders/ --on redis://db.example
+
+Exit codes:
+  0 left    64 not on a terminal, or a bad value    69 store not reached";
 
 pub(crate) const BREAK: &str = "\
 The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
@@ -247,7 +319,23 @@ mod tests {
 
     #[test]
     fn what_is_laid_out_fits_into_80_columns_also_of_a_manual_page() {
-        for text in [TOP, RUN, ACQUIRE, RENEW, RELEASE, SHOW, LS, BREAK, DOCTOR, BENCH, COMPLETIONS, MAN] {
+        for text in [
+            TOP,
+            RUN,
+            ACQUIRE,
+            RENEW,
+            RELEASE,
+            SHOW,
+            EXPLAIN,
+            LS,
+            WATCH,
+            TOP_SCREEN,
+            BREAK,
+            DOCTOR,
+            BENCH,
+            COMPLETIONS,
+            MAN,
+        ] {
             for line in text.lines().filter(|line| line.starts_with("  ")) {
                 assert!(line.chars().count() <= 75, "{line}");
             }

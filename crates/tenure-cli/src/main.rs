@@ -10,6 +10,7 @@ mod doctor;
 mod duration;
 mod env;
 mod exit;
+mod explain;
 mod failure;
 mod held;
 mod help;
@@ -20,12 +21,16 @@ mod metrics_file;
 mod output;
 mod plain;
 mod run;
+#[cfg(test)]
+mod scene;
 mod show;
 mod signals;
 mod store;
 mod table;
+mod top;
 mod wait;
 mod waiting;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -110,7 +115,10 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
         Command::Renew(args) => on_runtime(claim::renew(args, store()?, common.json)),
         Command::Release(args) => on_runtime(claim::release(args, store()?, common.json)),
         Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),
+        Command::Explain(args) => on_runtime(explain::run(args, store()?, common.json)),
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
+        Command::Watch(args) => on_runtime(watch::run(args, store()?, common.json)),
+        Command::Top(args) => on_threads(top::run(args, store()?, common.json)),
         Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
         Command::Doctor => on_runtime(doctor::run(store()?, common.json)),
         Command::Bench(args) => on_runtime(bench::run(args, store()?, common.json)),
@@ -121,7 +129,19 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
 
 /// Runs a command on a runtime of one thread: the quickest to start.
 fn on_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    on(&mut tokio::runtime::Builder::new_current_thread(), command)
+}
+
+/// Runs a command beside one more thread, on which tasks run: what they do does not keep it from drawing.
+fn on_threads(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    on(tokio::runtime::Builder::new_multi_thread().worker_threads(1), command)
+}
+
+fn on(
+    runtime: &mut tokio::runtime::Builder,
+    command: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    let runtime = runtime
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Unavailable, format!("the runtime cannot start: {error}")))?;

@@ -17,7 +17,7 @@ use crate::{duration, label};
 /// What stands for a value a foreign client did not record.
 const UNKNOWN: &str = "-";
 /// The header over waiters: a claim stands for all tasks of its program that want the lock.
-const WAITER: &str = "WAITER AND ITS TASKS";
+pub(crate) const WAITER: &str = "WAITER AND ITS TASKS";
 
 pub(crate) async fn show(args: Show, store: Store, json: bool) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
@@ -126,10 +126,12 @@ fn shape(shape: Option<Shape>) -> String {
     }
 }
 
-fn shown(value: Option<&impl ToString>) -> String {
+/// A value, or that it is not known.
+pub(crate) fn shown(value: Option<&impl ToString>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| plain(&value.to_string()))
 }
 
-fn time(duration: Option<Duration>) -> String {
+/// A duration, or that it is not known.
+pub(crate) fn time(duration: Option<Duration>) -> String {
     duration.map_or_else(|| UNKNOWN.to_owned(), duration::show)
 }

@@ -75,11 +75,27 @@ impl Store {
         tenure::redacted(&self.url)
     }
 
+    /// Whether it is a file that is not there, so that nothing is locked in it.
+    pub(crate) fn is_missing(&self) -> bool {
+        let file = self.url.strip_prefix("sqlite:").filter(|path| !path.contains('?'));
+        file.is_some_and(|path| !Path::new(path).exists())
+    }
+
+    /// Waits until its file is there, if it is one: whoever watches a store may begin before it is used.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(crate) async fn until_there(&self, interval: Duration) {
+        while self.is_missing() {
+            tokio::time::sleep(interval).await;
+        }
+    }
+
     /// Connects for what only looks or ends. Where there is no file yet nothing is locked, and none is made: its path
     /// may be mistyped.
     pub(crate) async fn connect_to_look(&self, label: &str, json: bool) -> Result<Tenure, Failure> {
-        let file = self.url.strip_prefix("sqlite:").filter(|path| !path.contains('?'));
-        if file.is_none_or(|path| Path::new(path).exists()) {
+        if !self.is_missing() {
             return self.connect(label, Wait::Forever, json).await;
         }
         if !self.is_default {

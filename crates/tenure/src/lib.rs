@@ -22,6 +22,7 @@
 //! - [`Token`] is the fencing number of a grant: it grows from holder to holder. [`fence::Gate`] refuses what a
 //!   holder does that was paused past its deadline, which no lease can.
 //! - [`Session`] is one owner for several claims: its locks re-enter.
+//! - [`watch::Watch`] tells who was granted, released, lost: [`Tenure::watch`].
 //! - [`Error`] tells *busy*, *store out of reach* and *lease lost* apart, and "surely not done" from "unknown".
 //!
 //! # What is assumed
@@ -67,12 +68,14 @@ mod redact;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
+pub mod watch;
 
 /// The code in the documents compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/backends/postgres.md")]
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
+#[doc = include_str!("../../../docs/watching.md")]
 struct Documents;
 
 #[doc(inline)]
@@ -89,3 +92,4 @@ pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
 pub use recipes::{MultiGuard, MultiLock, RwLock, Striped};
 pub use redact::redacted;
 pub use token::Token;
+pub use watch::Watch;

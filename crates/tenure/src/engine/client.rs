@@ -12,10 +12,11 @@ use super::lock::Lock;
 use super::plan::check_ttl;
 use super::session::Session;
 use crate::backend::{Answer, Backend, Call, Capabilities, Guarantees, Released, RenewRequest, Renewed};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Moment, SystemClock};
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
 use crate::machine::{NameView, Shape};
+use crate::name::Name;
 use crate::observe::{Groups, Operation, Recent};
 use crate::owner::{ClaimId, Owner};
 use crate::recipes::{MultiLock, RwLock, Striped};
@@ -238,16 +239,45 @@ impl Tenure {
     ///
     /// Cancel safe: it changes nothing.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<NameView>> {
-        let prefix = format!("{}{}", self.core.defaults.prefix, prefix.as_ref());
         let mut names: Vec<NameView> = Vec::new();
         loop {
             let after = names.last().map(|view| view.name.clone());
-            let page = self.answer(Step::Inspect, self.core.backend.scan(&prefix, after, PAGE)).await?;
+            let page = self.page(prefix.as_ref(), after, PAGE).await?;
             // A page may be short because names were released meanwhile; an empty one is the end.
             if page.is_empty() {
                 return Ok(names);
             }
             names.extend(page);
+        }
+    }
+
+    /// One page of [`list`](Self::list): names after `after`, as the store has them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(crate) async fn page(&self, prefix: &str, after: Option<Name>, limit: usize) -> Result<Vec<NameView>> {
+        let prefix = format!("{}{prefix}", self.core.defaults.prefix);
+        self.answer(Step::Inspect, self.core.backend.scan(&prefix, after, limit)).await
+    }
+
+    /// [`inspect`](Self::inspect) of a name as the store has it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(crate) async fn inspect_exact(&self, name: &Name) -> Result<NameView> {
+        self.answer(Step::Inspect, self.core.backend.inspect(name)).await
+    }
+
+    /// Waits until a moment of the client's clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(crate) async fn pause_until(&self, at: Moment) {
+        if self.core.clock.now() < at {
+            self.core.alarm(at).await;
         }
     }
 

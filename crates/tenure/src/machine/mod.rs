@@ -23,4 +23,4 @@ pub use claim::{BreakMark, Claim, Grant, Queue, SKIPS_MAX, Shape};
 pub use claims::Claims;
 pub use op::{Applied, ClaimRequest, Granted, Op, Outcome, Place, Refusal, Standing};
 pub use packed::Unreadable;
-pub use view::{HolderView, NameView, WaiterView};
+pub use view::{BreakView, HolderView, NameView, WaiterView};

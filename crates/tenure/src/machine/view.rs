@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::claim::{Queue, Shape};
+use super::claim::{BreakMark, Queue, Shape};
 use crate::clock::Moment;
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
@@ -23,6 +23,21 @@ pub struct NameView {
     /// Who waits for it, in order. Tasks of one client that want the same lock wait behind one claim of it, and are not
     /// counted here.
     pub waiters: Vec<WaiterView>,
+    /// Claims that were broken a moment ago, where the store keeps a note of that.
+    #[serde(skip)]
+    pub breaks: Vec<BreakView>,
+}
+
+/// A claim that somebody broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BreakView {
+    /// The claim.
+    pub claim: ClaimId,
+    /// Who broke it.
+    pub by: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// An owner that holds a name. What a foreign client did not record is absent.
@@ -46,6 +61,10 @@ pub struct HolderView {
     /// How long it still holds unless it renews.
     #[serde(rename = "expires_in_ms", serialize_with = "as_ms")]
     pub expires_in: Option<Duration>,
+    /// How long ago it last renewed, or was granted if it has not renewed since; absent where the store does not tell.
+    /// Together with `expires_in` this is its ttl.
+    #[serde(skip)]
+    pub renewed: Option<Duration>,
     /// Its claims, with the numbers the store gave them. More than one after a re-entry.
     #[serde(skip)]
     pub claims: Vec<(ClaimId, u64)>,
@@ -83,7 +102,7 @@ fn as_word<S: Serializer>(shape: &Option<Shape>, serializer: S) -> Result<S::Ok,
 impl NameView {
     /// A name without claims.
     pub fn free(name: Name) -> Self {
-        Self { name, capacity: None, holders: Vec::new(), waiters: Vec::new() }
+        Self { name, capacity: None, holders: Vec::new(), waiters: Vec::new(), breaks: Vec::new() }
     }
 
     /// Whether nobody holds it or waits for it.
@@ -108,9 +127,12 @@ impl NameView {
                 continue;
             };
             let expires_in = claim.expires.since(now);
+            let renewed = claim.ttl.saturating_sub(expires_in);
             let same_owner = view.holders.iter_mut().find(|held| held.owner.as_ref() == Some(&claim.owner));
             if let Some(held) = same_owner.filter(|_| !matches!(claim.shape, Shape::Permits { .. })) {
-                held.expires_in = held.expires_in.max(Some(expires_in));
+                if held.expires_in < Some(expires_in) {
+                    (held.expires_in, held.renewed) = (Some(expires_in), Some(renewed));
+                }
                 held.held = held.held.max(Some(now.since(grant.at)));
                 // An owner may hold shared within exclusive: the name is then exclusively its own.
                 if claim.shape == Shape::Exclusive {
@@ -127,6 +149,7 @@ impl NameView {
                 units: Some(claim.shape.units()),
                 held: Some(now.since(grant.at)),
                 expires_in: Some(expires_in),
+                renewed: Some(renewed),
                 claims: vec![(claim.id, claim.number)],
             });
         }
@@ -137,6 +160,12 @@ impl NameView {
             Some(Shape::Exclusive) if view.holders.is_empty() => Some(1),
             _ => None,
         };
+        let note = |mark: &BreakMark| BreakView {
+            claim: mark.claim,
+            by: mark.by.to_string(),
+            reason: mark.reason.to_string(),
+        };
+        view.breaks = queue.marks.iter().filter(|mark| mark.until > now).map(note).collect();
         view
     }
 }

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use super::link::Link;
 use super::road::{Failure, Road};
-use super::window::Window;
+use super::window::{QUICK, Window};
 use super::wire::{Answered as _, Request, Response, TxnRequest, TxnResponse};
 use crate::clock::{Clock, Moment};
 use crate::name::Name;
@@ -330,7 +330,7 @@ struct Place {
     convoy: Arc<Convoy>,
     since: Moment,
     single: bool,
-    /// Whether etcd did as it was asked. That it refuses quickly does not mean that it has room for more.
+    /// Whether etcd did as it was asked: that it refuses quickly does not mean that it has room for more.
     answered: bool,
 }
 
@@ -340,9 +340,8 @@ impl Drop for Place {
             let mut yard = self.convoy.yard();
             let under_way = yard.under_way(self.single);
             *under_way = under_way.saturating_sub(1);
-            if self.answered {
-                yard.window.answered(self.convoy.clock.now().since(self.since));
-            }
+            let took = self.convoy.clock.now().since(self.since);
+            yard.window.answered(if self.answered { took } else { took.max(QUICK) });
         }
         self.convoy.set_out();
     }

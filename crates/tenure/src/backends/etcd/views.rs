@@ -46,10 +46,17 @@ impl Desk {
         let lives = view.holders.iter().take(LEASES_MAX).map(|held| async {
             let lease = *held.claims.iter().find_map(|(_, number)| leases.get(number))?;
             let told = self.road.ask(|link| async move { link.time_to_live(lease, false).await }).await.ok()?;
-            u64::try_from(told.ttl).ok().map(Duration::from_secs)
+            let left = u64::try_from(told.ttl).ok()?;
+            let granted = u64::try_from(told.granted_ttl).unwrap_or(0);
+            Some((Duration::from_secs(left), Duration::from_secs(granted.saturating_sub(left))))
         });
-        let lives: Vec<Option<Duration>> = join_all(lives).await;
-        for (held, left) in view.holders.iter_mut().zip(lives) {
+        let lives: Vec<Option<(Duration, Duration)>> = join_all(lives).await;
+        for held in &mut view.holders {
+            held.renewed = None;
+        }
+        for (held, told) in view.holders.iter_mut().zip(lives) {
+            let left = told.map(|(left, _)| left);
+            held.renewed = told.map(|(_, renewed)| renewed);
             // etcd tells whole seconds: of the last one there is something left.
             let left = left.map(|left| left.max(Duration::from_millis(1)));
             held.expires_in = match (left, held.expires_in) {

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::clock::{Clock, Moment};
 
 /// An answer within this time leaves room for one more. Several round trips of a cluster in one data centre.
-const QUICK: Duration = Duration::from_millis(25);
+pub(super) const QUICK: Duration = Duration::from_millis(25);
 /// An answer that takes longer than this halves the window: etcd has more to do than it can.
 const SLOW: Duration = Duration::from_millis(100);
 

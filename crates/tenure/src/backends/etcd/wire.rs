@@ -397,6 +397,9 @@ pub(super) struct TimeToLiveResponse {
     /// What is left in seconds; -1 if there is no such lease.
     #[prost(int64, tag = "3")]
     pub(super) ttl: i64,
+    /// What it had when it was granted, in seconds.
+    #[prost(int64, tag = "4")]
+    pub(super) granted_ttl: i64,
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub(super) keys: Vec<Vec<u8>>,
 }

@@ -133,6 +133,7 @@ pub(in crate::backends) fn view(layout: Layout, name: Name, value: &Value) -> Re
             units: None,
             held: None,
             expires_in,
+            renewed: None,
             claims: Vec::new(),
         };
         let ours = match layout {

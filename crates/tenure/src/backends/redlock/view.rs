@@ -93,6 +93,7 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
             units: Some(1),
             held: Some(Duration::from_micros(now.saturating_sub(holder.token.0))),
             expires_in,
+            renewed: None,
             claims: vec![(holder.id, holder.number)],
         });
     }

@@ -62,6 +62,8 @@ fn shown(name: &Name, nodes: &[(Node, Arc<Known>)], desk: &Desk) -> NameView {
     let claims = nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits().max));
     let mut view = NameView::of(name.clone(), &Queue::ordered(claims), now);
     for holder in &mut view.holders {
+        // Servers do not tell when they last heard from a session.
+        holder.renewed = None;
         if holder.owner.as_ref().is_some_and(is_made_up) {
             // What others do not record is not made up either. The server tells when it was made, and by which change.
             (holder.owner, holder.expires_in) = (None, None);
