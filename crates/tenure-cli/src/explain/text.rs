@@ -73,11 +73,12 @@ fn of_holder(holder: &Holder, looked_ms: u64) -> String {
 fn renewal(holder: &Holder, looked_ms: u64) -> String {
     let ago = holder.view.renewed.map(|ago| format!("{} ago", duration::show(ago)));
     let looked = duration::show(Duration::from_millis(looked_ms));
-    let last = ago.as_ref().map_or_else(String::new, |ago| format!(", the last one {ago}"));
+    let last = ago.map_or_else(String::new, |ago| format!(", the last one {ago}"));
     match holder.renewal {
         Renewal::Renewing => format!("it renews{last}"),
         Renewal::Overdue => {
-            let since = ago.map_or_else(|| format!("within {looked}"), |ago| format!("since {ago}"));
+            let last = holder.view.renewed.map(|ago| format!("for {}", duration::show(ago)));
+            let since = last.unwrap_or_else(|| format!("within {looked}"));
             format!(
                 "no renewal {since}, which is overdue: it hangs, is stopped or cut off, or was taken not to be renewed \
                 (`tenure acquire`)"

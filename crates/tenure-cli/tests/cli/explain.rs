@@ -65,7 +65,7 @@ fn a_holder_that_was_stopped_is_overdue() {
         text = store.tenure("explain x").exits(0).text();
         text.contains("which is overdue")
     });
-    assert!(text.contains("no renewal since") && text.contains("nobody renews it"), "{text}");
+    assert!(text.contains("no renewal for") && text.contains("nobody renews it"), "{text}");
 }
 
 #[test]
