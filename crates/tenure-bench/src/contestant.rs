@@ -21,6 +21,9 @@ pub const PROGRAMS: [(&str, &str); 5] = [
 /// start at once on two cores need most of it.
 const PATIENCE: Duration = Duration::from_secs(45);
 
+/// What tenure is called where its metrics are recorded.
+pub const RECORDED: &str = "tenure, recorded";
+
 /// One lock over one store.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Contestant {
@@ -60,6 +63,18 @@ impl Contestant {
             renews: false,
             program: "tenure-bench".into(),
             command: own_command(),
+        }
+    }
+
+    /// tenure with somebody who records its metrics: what that costs.
+    pub fn recorded() -> Self {
+        Self {
+            peer: RECORDED.into(),
+            library: "tenure".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            settings: "metrics recorded for Prometheus".into(),
+            renews: true,
+            ..Self::classic()
         }
     }
 

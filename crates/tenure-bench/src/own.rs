@@ -1,9 +1,12 @@
 //! tenure as a contestant, and what it is held against: bare statements by the clients that it uses.
 
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tenure_load::order::{Listing, Order};
 use tenure_load::{BoxError, TenureLocker, contestant};
 
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, RECORDED};
 use crate::limit::Classic;
 use crate::updates::{self, Updates};
 
@@ -34,7 +37,10 @@ pub fn listings() -> Vec<Listing> {
         settings: limit.settings,
         renews: false,
     };
-    tenure.into_iter().chain([limit(Contestant::classic()), limit(updates::contestant())]).collect()
+    tenure
+        .into_iter()
+        .chain([limit(Contestant::classic()), limit(Contestant::recorded()), limit(updates::contestant())])
+        .collect()
 }
 
 /// Does what an order says, and ends the process.
@@ -44,10 +50,28 @@ pub fn obey(order: String) -> ! {
 
 async fn work(order: &Order) -> Result<(), BoxError> {
     let target = order.target().ok_or("an order without a target")?;
+    if target.peer == RECORDED {
+        record()?;
+    }
     match (target.peer.as_str(), order) {
         ("tenure", Order::Outage(outage)) => contestant::endure(&TenureLocker::connect(target).await?, outage).await,
-        ("tenure", _) => contestant::obey(&TenureLocker::connect(target).await?, order).await,
+        ("tenure" | RECORDED, _) => contestant::obey(&TenureLocker::connect(target).await?, order).await,
         (updates::NAME, _) => contestant::obey(&Updates::connect(target, order).await?, order).await,
         _ => contestant::obey(&Classic::connect(target).await?, order).await,
     }
+}
+
+/// Records all metrics of this process, as a program does that Prometheus scrapes.
+fn record() -> Result<(), BoxError> {
+    const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0];
+    const UPKEEP: Duration = Duration::from_millis(250);
+    let handle = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
+    // What was recorded is put into its buckets now and then; a scrape does the same.
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            handle.run_upkeep();
+        }
+    });
+    Ok(())
 }

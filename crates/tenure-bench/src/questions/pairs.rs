@@ -54,6 +54,7 @@ fn contestants(bench: &Bench, tasks: usize) -> Vec<Contestant> {
     }
     if tasks == LIMIT_AT {
         all.push(Contestant { peer: LIMIT.into(), ..Contestant::classic() });
+        all.push(Contestant::recorded());
     }
     all
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::table::{Table, exact, number};
+use crate::contestant::RECORDED;
 use crate::data::{Data, Pick};
 use crate::questions::pairs::LIMIT;
 use crate::stats::Figure;
@@ -137,7 +138,8 @@ pub(super) fn text(data: &Data) -> String {
 /// The figures of all but tenure and the limits.
 fn peers(data: &Data, pick: &Pick<'_>, field: &str) -> Vec<(String, Figure)> {
     let names = data.contestants(pick).into_iter();
-    let peers = names.filter(|name| !["tenure", LIMIT, "classic pair", updates::NAME].contains(&name.as_str()));
+    let peers =
+        names.filter(|name| !["tenure", RECORDED, LIMIT, "classic pair", updates::NAME].contains(&name.as_str()));
     peers
         .filter_map(|peer| Some((data.figure(pick, &peer, field)?, peer)))
         .map(|(figure, peer)| (peer, figure))

@@ -5,6 +5,7 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
+use crate::contestant::RECORDED;
 use crate::data::{Data, Pick};
 use crate::questions::pairs::LIMIT;
 
@@ -77,7 +78,7 @@ pub(super) fn all(data: &Data) -> Result<Vec<(&'static str, String)>, String> {
     let pick = |question, part| Pick { question, store: "redis", params: &[], part };
 
     let mut pairs = by(data, &pick("pairs", ""), "tasks", "pairs_per_s", 1.0);
-    pairs.retain(|series| series.name != "classic pair" && series.name != LIMIT);
+    pairs.retain(|series| !["classic pair", LIMIT, RECORDED].contains(&series.name.as_str()));
     let limit = data.figure(&pick("pairs", ""), LIMIT, "pairs_per_s");
     pairs.extend(limit.map(|limit| Series {
         name: "redis-benchmark (limit)".into(),

@@ -130,10 +130,15 @@ pub(super) async fn first(settings: &Settings) -> Result<Told> {
         Some(misfit) = misfit(settings, &asked.silent) => return Err(misfit),
         asked = all(settings, PATIENCE[1], GRACE) => asked,
     };
+    if let Some(told) = Told::new(asked.told, settings.tick) {
+        return Ok(told);
+    }
+    // A server that was too busy for the first question may have answered the second.
+    if let Some(misfit) = misfit(settings, &asked.silent).await {
+        return Err(misfit);
+    }
     let silent: Vec<String> = asked.silent.iter().map(|(host, told)| format!("{}: {told}", shown(host))).collect();
-    Told::new(asked.told, settings.tick).ok_or_else(|| {
-        unavailable("no server of the ensemble answers, or they have no quorum").because(silent.join(", "))
-    })
+    Err(unavailable("no server of the ensemble answers, or they have no quorum").because(silent.join(", ")))
 }
 
 /// What is wrong with the URL or the certificates, if that is why most servers gave no session: the others alone are no
