@@ -4,4 +4,5 @@
 pub(super) const MISSING: &str = "asks for TLS, and this build of tenure has no TLS: add the feature `tls`";
 
 /// What a connection with TLS would be made by: there is no such value.
+#[cfg(any(feature = "etcd", feature = "redis"))]
 pub(super) type Never = std::convert::Infallible;
