@@ -50,7 +50,7 @@ const CLIENT_HELLO: [u8; 50] = {
 };
 
 /// The files that a URL names.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Files {
     pub(super) ca: Option<String>,
     pub(super) cert: Option<String>,

@@ -85,6 +85,8 @@ pub(in crate::backends) struct Settings {
     pub(in crate::backends) replicas: Option<u64>,
     /// Certificates, if the servers speak TLS.
     pub(in crate::backends) tls: Option<TlsCertificates>,
+    /// Where the certificates were read.
+    pub(in crate::backends) files: Files,
 }
 
 impl std::fmt::Debug for Settings {
@@ -159,6 +161,7 @@ impl Settings {
             node_timeout: None,
             replicas: None,
             tls: None,
+            files: Files::default(),
             shown: shown.clone(),
         };
         settings.options(matches!(scheme, "rediss" | "redlocks"), options, &invalid)?;
@@ -237,6 +240,7 @@ impl Settings {
         let pem = files.read(["cert", "key"]).map_err(invalid)?;
         let client_tls = pem.identity.map(|own| ClientTlsConfig { client_cert: own.certificate, client_key: own.key });
         self.tls = Some(TlsCertificates { client_tls, root_cert: pem.ca });
+        self.files = files;
         Ok(())
     }
 }
