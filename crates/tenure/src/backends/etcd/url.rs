@@ -22,6 +22,9 @@ pub(super) struct Settings {
     pub(super) login: Option<Login>,
     /// Whether the client shows a certificate, which may name a user too.
     certified: bool,
+    pub(super) tls: bool,
+    /// Where the certificates were read.
+    pub(super) files: Files,
     /// What every key begins with.
     pub(super) prefix: Vec<u8>,
 }
@@ -86,11 +89,13 @@ impl Settings {
         if prefix.chars().any(char::is_control) {
             return Err(invalid("has a control character in its prefix".to_owned()));
         }
-        let tls = encryption(tls, &files).map_err(&invalid)?;
-        let members: Vec<Member> =
-            hosts.split(',').map(|host| Member::parse(host, tls.as_ref()).map_err(&invalid)).collect::<Result<_>>()?;
+        let encryption = encryption(tls, &files).map_err(&invalid)?;
+        let members: Vec<Member> = hosts
+            .split(',')
+            .map(|host| Member::parse(host, encryption.as_ref()).map_err(&invalid))
+            .collect::<Result<_>>()?;
         let certified = files.cert.is_some();
-        Ok(Self { members, login, certified, prefix: prefix.into_bytes(), shown: shown.clone() })
+        Ok(Self { members, login, certified, tls, files, prefix: prefix.into_bytes(), shown: shown.clone() })
     }
 
     /// Whether etcd may know who asks, and look at rights.
