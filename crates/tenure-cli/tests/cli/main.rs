@@ -7,6 +7,7 @@ mod completions;
 mod crash;
 mod disk;
 mod doctor;
+mod fixes;
 mod fleet_doctor;
 mod logins;
 mod look;
