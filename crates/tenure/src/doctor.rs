@@ -114,6 +114,16 @@ impl Checkup {
     }
 }
 
+/// A word as a shell reads it.
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%+,-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 fn as_object<S: Serializer>(facts: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
     let mut object = serializer.serialize_map(Some(facts.len()))?;
     for (name, value) in facts {

@@ -9,6 +9,7 @@ mod disk;
 mod doctor;
 mod etcd;
 mod explain;
+mod fixes;
 mod fleet_doctor;
 mod logins;
 mod look;

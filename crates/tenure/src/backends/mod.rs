@@ -2,13 +2,9 @@
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod kit;
 pub mod memory;
-#[cfg(not(feature = "tls"))]
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
-mod no_tls;
-#[cfg(feature = "tls")]
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
-mod pem;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -17,7 +13,5 @@ pub mod redis;
 pub mod redlock;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
-mod tls;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::desk::Desk;
 use super::error::in_words;
 use super::link::Link;
+use super::url::Settings;
 use super::versions::{loses_leases, numbers};
-use super::wire::{MembersResponse, StatusResponse};
+use super::wire::{Alarm, MembersResponse, StatusResponse};
 use crate::clock::Clock;
-use crate::doctor::{Checkup, Fix};
+use crate::doctor::{Checkup, Fix, quoted};
 use crate::error::{ErrorKind, Result};
 
 /// How many round trips are measured; the middle one is told.
@@ -18,6 +19,9 @@ const SLOW: Duration = Duration::from_millis(50);
 /// What etcd takes by default.
 const QUOTA: i64 = 2 << 30;
 const MEBI: i64 = 1 << 20;
+/// The kinds of alarms, and what an error of a member's status calls them.
+const NO_SPACE: (i32, &str) = (1, "alarm:NOSPACE");
+const CORRUPT: (i32, &str) = (2, "alarm:CORRUPT");
 
 /// # Cancel safety
 ///
@@ -30,7 +34,7 @@ pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
     let answered: Vec<(&str, &StatusResponse)> = answered.collect();
     versions(&answered, &mut checkup);
     for (address, status) in &answered {
-        space(address, status, &mut checkup);
+        space(&desk.road.settings, address, status, &mut checkup);
     }
     let link = match desk.road.link().await {
         Ok(link) => link,
@@ -48,7 +52,7 @@ pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
         }
     };
     quorum(&link, &members, &mut checkup).await;
-    alarms(desk, &link, &mut checkup).await;
+    alarms(&desk.road.settings, &link, &answered, &mut checkup).await;
     times(desk, clock, &mut checkup).await?;
     floor(desk, &mut checkup).await;
     Ok(checkup)
@@ -159,49 +163,92 @@ fn versions(members: &[(&str, &StatusResponse)], checkup: &mut Checkup) {
     }
 }
 
-fn space(address: &str, status: &StatusResponse, checkup: &mut Checkup) {
+fn space(settings: &Settings, address: &str, status: &StatusResponse, checkup: &mut Checkup) {
     checkup.fact(format!("database of {address}"), format!("{} MiB", status.db_size / MEBI));
     if status.db_size > QUOTA * 8 / 10 {
         checkup.advice(
             format!("the database of {address} has {} MiB", status.db_size / MEBI),
             "at its quota (2 GiB unless --quota-backend-bytes says otherwise) etcd takes no more writes: nothing can be locked",
-            "compact and defragment it; switch on --auto-compaction-retention",
-        );
-    }
-    for error in &status.errors {
-        checkup.problem(
-            format!("{address} tells of an error: {error}"),
-            "locks may be refused or lost",
-            Fix::from("see what it says").run(etcdctl(address, "endpoint status")).run(etcdctl(address, "alarm list")),
-        );
-    }
-}
-
-/// A call of etcd's own command that reaches this member, but for its password and certificates.
-fn etcdctl(address: &str, words: &str) -> String {
-    format!("ETCDCTL_API=3 etcdctl --endpoints={address} {words}")
-}
-
-async fn alarms(desk: &Desk, link: &Link, checkup: &mut Checkup) {
-    let Ok(told) = link.alarms().await else { return };
-    let all: Vec<&str> = desk.road.settings.members.iter().map(|member| member.address.as_str()).collect();
-    let [defrag, disarm, list] = ["defrag", "alarm disarm", "alarm list"].map(|words| etcdctl(&all.join(","), words));
-    for alarm in told.alarms {
-        let (what, fix) = match alarm.kind {
-            1 => (
-                "has no space left",
-                Fix::from("compact it (etcdctl compact REVISION), give the room back, and let it write again")
-                    .run(defrag.clone())
-                    .run(disarm.clone()),
+            make_room(settings, &[address], status.header.map_or(0, |header| header.revision)).saying(
+                "drop old revisions, and give their room back; to have that done, start etcd with \
+                 --auto-compaction-retention=1h",
             ),
-            2 => ("has corrupt data", Fix::from("replace the member, and then let it write again (alarm disarm)")),
-            _ => ("raised an alarm", Fix::from("see which").run(list.clone())),
-        };
-        checkup.problem(
-            format!("the member {:x} {what}", alarm.member),
-            "etcd refuses to write: nothing can be locked",
-            fix,
         );
+    }
+    for error in status.errors.iter().filter(|error| !error.contains("alarm:")) {
+        checkup.problem(format!("{address} tells of an error: {error}"), "locks may be refused or lost", "see its log");
+    }
+}
+
+/// A call of etcd's own command that reaches these members. Where there are users only root may do what it is for; its
+/// password is to be in the environment.
+fn etcdctl(settings: &Settings, addresses: &[&str], words: &str) -> String {
+    let mut line = "ETCDCTL_API=3 ".to_owned();
+    if settings.login.is_some() {
+        // A shell that has no password says so, and runs nothing.
+        line.push_str("ETCDCTL_PASSWORD=\"${ETCDCTL_PASSWORD:?must be the password of root}\" ");
+    }
+    line.push_str(&format!("etcdctl --endpoints={}", quoted(&addresses.join(","))));
+    let mut option = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            line.push_str(&format!(" {name}={}", quoted(value)));
+        }
+    };
+    option("--user", settings.login.as_ref().map(|_| "root"));
+    option("--insecure-transport", settings.tls.then_some("false"));
+    option("--cacert", settings.files.ca.as_deref());
+    option("--cert", settings.files.cert.as_deref());
+    option("--key", settings.files.key.as_deref());
+    format!("{line} {words}")
+}
+
+/// Drops all revisions before this one, and gives their room back.
+fn make_room(settings: &Settings, addresses: &[&str], revision: i64) -> Fix {
+    Fix::default()
+        .run(etcdctl(settings, addresses, &format!("compact {revision}")))
+        .run(etcdctl(settings, addresses, "defrag"))
+}
+
+async fn alarms(settings: &Settings, link: &Link, answered: &[(&str, &StatusResponse)], checkup: &mut Checkup) {
+    // Where there are users only root is told the alarms; but each member tells them with its status.
+    let mut raised = link.alarms().await.map(|told| told.alarms).unwrap_or_default();
+    raised.extend(answered.iter().flat_map(|(_, status)| &status.errors).filter_map(|error| alarm_of(error)));
+    raised.sort_by_key(|alarm| (alarm.kind, alarm.member));
+    raised.dedup();
+    let revision = answered.iter().filter_map(|(_, status)| status.header).map(|header| header.revision).max();
+    judge_alarms(settings, &raised, revision.unwrap_or(0), checkup);
+}
+
+/// An alarm as an error of a member's status tells it: `memberID:123 alarm:NOSPACE`.
+fn alarm_of(error: &str) -> Option<Alarm> {
+    let member = error.split_whitespace().find_map(|word| word.strip_prefix("memberID:"))?.parse().ok()?;
+    let (kind, _) = [NO_SPACE, CORRUPT].into_iter().find(|(_, name)| error.contains(name))?;
+    Some(Alarm { member, kind })
+}
+
+fn judge_alarms(settings: &Settings, raised: &[Alarm], revision: i64, checkup: &mut Checkup) {
+    let refuses = "etcd refuses to write: nothing can be locked";
+    let of_kind = |kind: i32| {
+        let members: Vec<String> =
+            raised.iter().filter(|alarm| alarm.kind == kind).map(|alarm| format!("{:x}", alarm.member)).collect();
+        (!members.is_empty()).then(|| members.join(", "))
+    };
+    let all: Vec<&str> = settings.members.iter().map(|member| member.address.as_str()).collect();
+    if let Some(members) = of_kind(NO_SPACE.0) {
+        let fix = make_room(settings, &all, revision).run(etcdctl(settings, &all, "alarm disarm")).saying(
+            "drop old revisions, give their room back, and let it write again; if it is soon full again, remove keys, or \
+             start etcd with a larger --quota-backend-bytes",
+        );
+        checkup.problem(format!("no space left: member {members}"), refuses, fix);
+    }
+    if let Some(members) = of_kind(CORRUPT.0) {
+        let fix =
+            "replace the member by one without data (etcdctl member remove, member add); then etcdctl alarm disarm";
+        checkup.problem(format!("corrupt data: member {members}"), refuses, fix);
+    }
+    for alarm in raised.iter().filter(|alarm| ![NO_SPACE.0, CORRUPT.0].contains(&alarm.kind)) {
+        let fix = Fix::from("see which").run(etcdctl(settings, &all, "alarm list"));
+        checkup.problem(format!("the member {:x} raised an alarm", alarm.member), refuses, fix);
     }
 }
 
@@ -237,6 +284,7 @@ async fn floor(desk: &Desk, checkup: &mut Checkup) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::Header;
     use super::*;
 
     fn findings(version_told: &str) -> usize {
@@ -244,6 +292,29 @@ mod tests {
         let status = StatusResponse { version: version_told.to_owned(), ..StatusResponse::default() };
         versions(&[("a:2379", &status), ("b:2379", &status)], &mut checkup);
         checkup.findings.len()
+    }
+
+    fn fixes(url: &str, look: impl Fn(&Settings, &mut Checkup)) -> Vec<Vec<String>> {
+        let mut checkup = Checkup::default();
+        look(&Settings::parse(url).unwrap(), &mut checkup);
+        checkup.findings.into_iter().map(|finding| finding.fix_commands).collect()
+    }
+
+    #[test]
+    fn a_large_database_is_made_smaller_by_commands() {
+        let header = Header { revision: 7, ..Header::default() };
+        let status = StatusResponse { db_size: QUOTA, header: Some(header), ..StatusResponse::default() };
+        let commands = fixes("etcd://u:s3cret@a,b", |settings, checkup| space(settings, "a:2379", &status, checkup));
+        let begin = "ETCDCTL_API=3 ETCDCTL_PASSWORD=\"${ETCDCTL_PASSWORD:?must be the password of root}\" etcdctl \
+                     --endpoints=a:2379 --user=root";
+        assert_eq!(commands, [[format!("{begin} compact 7"), format!("{begin} defrag")]]);
+    }
+
+    #[test]
+    fn corrupt_data_is_no_matter_of_a_command() {
+        let raised = [alarm_of("memberID:26 alarm:CORRUPT ").unwrap()];
+        let commands = fixes("etcd://a", |settings, checkup| judge_alarms(settings, &raised, 7, checkup));
+        assert_eq!(commands, [Vec::<String>::new()]);
     }
 
     #[test]

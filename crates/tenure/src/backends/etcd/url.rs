@@ -7,8 +7,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::error::in_words;
 #[cfg(not(feature = "tls"))]
-use crate::backends::no_tls::Never as ClientTlsConfig;
-use crate::backends::tls::{Distrust, Files, GREETING_MAX, first_bytes, misfit, speaks_tls};
+use crate::backends::kit::no_tls::Never as ClientTlsConfig;
+use crate::backends::kit::tls::{Distrust, Files, GREETING_MAX, first_bytes, misfit, speaks_tls};
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
@@ -26,6 +26,9 @@ pub(super) struct Settings {
     pub(super) login: Option<Login>,
     /// Whether the client shows a certificate, which may name a user too.
     certified: bool,
+    pub(super) tls: bool,
+    /// Where the certificates were read.
+    pub(super) files: Files,
     /// What every key begins with.
     pub(super) prefix: Vec<u8>,
 }
@@ -90,11 +93,13 @@ impl Settings {
         if prefix.chars().any(char::is_control) {
             return Err(invalid("has a control character in its prefix".to_owned()));
         }
-        let tls = encryption(tls, &files).map_err(&invalid)?;
-        let members: Vec<Member> =
-            hosts.split(',').map(|host| Member::parse(host, tls.as_ref()).map_err(&invalid)).collect::<Result<_>>()?;
+        let encryption = encryption(tls, &files).map_err(&invalid)?;
+        let members: Vec<Member> = hosts
+            .split(',')
+            .map(|host| Member::parse(host, encryption.as_ref()).map_err(&invalid))
+            .collect::<Result<_>>()?;
         let certified = files.cert.is_some();
-        Ok(Self { members, login, certified, prefix: prefix.into_bytes(), shown: shown.clone() })
+        Ok(Self { members, login, certified, tls, files, prefix: prefix.into_bytes(), shown: shown.clone() })
     }
 
     /// Whether etcd may know who asks, and look at rights.
@@ -114,7 +119,7 @@ fn encryption(tls: bool, files: &Files) -> std::result::Result<Option<ClientTlsC
 
 #[cfg(not(feature = "tls"))]
 fn secured(_: &Files) -> std::result::Result<ClientTlsConfig, String> {
-    Err(crate::backends::no_tls::MISSING.to_owned())
+    Err(crate::backends::kit::no_tls::MISSING.to_owned())
 }
 
 #[cfg(feature = "tls")]

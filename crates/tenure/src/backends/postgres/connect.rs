@@ -18,7 +18,7 @@ use super::link::Ear;
 use super::sslmode::Mode;
 use super::tls::Connector;
 use super::url::Target;
-use crate::backends::tls::{Distrust, GREETING_MAX, first_bytes};
+use crate::backends::kit::tls::{Distrust, GREETING_MAX, first_bytes};
 use crate::error::{Error, ErrorKind, Result, with_causes};
 
 /// How long connecting may take, all hosts together.

@@ -13,7 +13,7 @@ use super::look::Look;
 use super::rows::cell;
 use super::statements::NOW;
 use crate::clock::Clock;
-use crate::doctor::{Checkup, Fix};
+use crate::doctor::{Checkup, Fix, quoted};
 use crate::error::Result;
 
 /// The settings that matter to locks.
@@ -73,9 +73,7 @@ fn psql(config: Option<&Config>) -> String {
     let mut words = vec!["psql".to_owned(), "-h".to_owned(), host, "-p".to_owned(), port.to_string()];
     words.extend(config.get_user().into_iter().flat_map(|user| ["-U".to_owned(), user.to_owned()]));
     words.extend(config.get_dbname().into_iter().flat_map(|name| ["-d".to_owned(), name.to_owned()]));
-    let plain = |word: &String| word.chars().all(|c| c.is_ascii_alphanumeric() || "_./:@%+,-".contains(c));
-    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
-    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// # Cancel safety

@@ -4,7 +4,7 @@ use tokio_postgres::NoTls;
 use tokio_postgres::config::SslMode;
 
 use super::sslmode::Mode;
-use crate::backends::tls::Files;
+use crate::backends::kit::tls::Files;
 
 /// How connections are encrypted: not at all.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ impl Tls {
     /// A URL that leaves it open is content without.
     pub(super) fn of(mode: Mode, files: &Files) -> Result<Self, String> {
         if files.any() || !mode.is_weak() {
-            return Err(crate::backends::no_tls::MISSING.to_owned());
+            return Err(crate::backends::kit::no_tls::MISSING.to_owned());
         }
         Ok(Self { mode })
     }

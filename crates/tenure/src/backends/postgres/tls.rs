@@ -12,8 +12,8 @@ use tokio_postgres::config::SslMode;
 
 use super::encrypted::Encrypted;
 use super::sslmode::Mode;
-use crate::backends::pem::{Identity, provider};
-use crate::backends::tls::Files;
+use crate::backends::kit::pem::{Identity, provider};
+use crate::backends::kit::tls::Files;
 
 /// What `sslrootcert` is called where the system's authorities are meant.
 const SYSTEM: &str = "system";

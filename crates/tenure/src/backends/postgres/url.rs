@@ -11,7 +11,7 @@ use tokio_postgres::config::{Host, SslNegotiation, TargetSessionAttrs};
 
 use super::sslmode::Mode;
 use super::tls::Tls;
-use crate::backends::tls::Files;
+use crate::backends::kit::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step, with_causes};
 use crate::redact::{problem, redacted};
 

@@ -17,10 +17,10 @@ use self::server::Server;
 use super::node::unavailable;
 use super::place::sentinel_command;
 use super::replicas::known_to_sentinels;
-use super::url::{Address, Settings, Topology};
+use super::url::{Address, Login, Settings, Topology};
 use super::wire;
 use crate::clock::Clock;
-use crate::doctor::{Checkup, Fix};
+use crate::doctor::{Checkup, quoted};
 use crate::error::Result;
 
 /// Looks at everything the URL names. An error only if no master could be looked at.
@@ -47,7 +47,7 @@ pub(super) async fn examine(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> R
                 checkup.problem(
                     format!("the master at {address} cannot be looked at: {error}"),
                     "names that live there cannot be locked",
-                    Fix::from("see its log").run(redis_cli(&settings, &address, "PING")),
+                    "start it again; if it runs, see its log",
                 );
                 failure = Some(error);
             }
@@ -82,8 +82,60 @@ async fn look_at(settings: &Arc<Settings>, clock: &Arc<dyn Clock>, address: Addr
     Ok(checkup)
 }
 
-/// A `redis-cli` call that reaches this server, but for the password.
+/// A `redis-cli` call that reaches this server; the password is to be in its environment.
 pub(in crate::backends) fn redis_cli(settings: &Settings, address: &Address, words: &str) -> String {
-    let tls = if settings.tls.is_some() { " --tls" } else { "" };
-    format!("redis-cli -h {} -p {}{tls} {words}", address.host, address.port)
+    call(settings, &as_user(&settings.login), settings.db, address, words)
+}
+
+/// The same for what the user of the URL may not do.
+fn administrator_cli(settings: &Settings, address: &Address, words: &str) -> String {
+    call(settings, &by_login("\"${REDISCLI_USER:?must be an administrator}\""), settings.db, address, words)
+}
+
+/// The same for a sentinel, which has logins of its own.
+fn sentinel_cli(settings: &Settings, address: &Address, words: &str) -> String {
+    call(settings, &as_user(&settings.sentinel_login), 0, address, words)
+}
+
+/// `redis-cli`, as a user of this word of a shell. A shell that has no password says so, and runs nothing.
+fn by_login(user: &str) -> [String; 2] {
+    ["REDISCLI_AUTH=\"${REDISCLI_AUTH:?must be the password}\" redis-cli".to_owned(), format!(" --user {user}")]
+}
+
+/// A user, unless the environment names another.
+fn or_another(user: &str) -> String {
+    let mut word = "\"${REDISCLI_USER:-".to_owned();
+    for c in user.chars() {
+        if "\\\"$`}".contains(c) {
+            word.push('\\');
+        }
+        word.push(c);
+    }
+    word + "}\""
+}
+
+/// What stands before and after the address.
+fn as_user(login: &Login) -> [String; 2] {
+    // The user of the URL may look, but perhaps not change anything: another one can be named.
+    let [program, user] = by_login(&or_another(login.user.as_deref().unwrap_or_default()));
+    match (&login.password, &login.user) {
+        (None, _) => ["redis-cli".to_owned(), String::new()],
+        (Some(_), None) => [program, String::new()],
+        (Some(_), Some(_)) => [program, user],
+    }
+}
+
+fn call(settings: &Settings, [program, user]: &[String; 2], db: i64, address: &Address, words: &str) -> String {
+    let mut line = format!("{program} -h {} -p {}", quoted(&address.host), address.port);
+    if db != 0 {
+        line.push_str(&format!(" -n {db}"));
+    }
+    line.push_str(user);
+    let files = &settings.files;
+    for (option, file) in [("--cacert", &files.ca), ("--cert", &files.cert), ("--key", &files.key)] {
+        if let Some(file) = file {
+            line.push_str(&format!(" {option} {}", quoted(file)));
+        }
+    }
+    format!("{line}{} {words}", if settings.tls.is_some() { " --tls" } else { "" })
 }

@@ -3,7 +3,7 @@
 use redis::RedisError;
 
 use super::url::Address;
-use crate::backends::tls::Distrust;
+use crate::backends::kit::tls::Distrust;
 use crate::error::{Certainty, Error, ErrorKind};
 
 /// The error of a command: what the server said, or that it did not answer.

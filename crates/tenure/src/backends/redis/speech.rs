@@ -1,7 +1,7 @@
 //! What a server speaks that cannot be talked to: TLS where the URL says that it does not, or the other way round.
 
 use super::url::{Address, Settings};
-use crate::backends::tls::{GREETING_MAX, first_bytes, speaks_tls};
+use crate::backends::kit::tls::{GREETING_MAX, first_bytes, speaks_tls};
 use crate::error::{Error, ErrorKind};
 
 /// What to write instead, if the server speaks what the URL does not say. Nothing, where it is not sure.

@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 use redis::{ClientTlsConfig, TlsCertificates};
 
 #[cfg(not(feature = "tls"))]
-use crate::backends::no_tls::Never as TlsCertificates;
-use crate::backends::tls::Files;
+use crate::backends::kit::no_tls::Never as TlsCertificates;
+use crate::backends::kit::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 
@@ -88,6 +88,8 @@ pub(in crate::backends) struct Settings {
     pub(in crate::backends) replicas: Option<u64>,
     /// Certificates, if the servers speak TLS.
     pub(in crate::backends) tls: Option<TlsCertificates>,
+    /// Where the certificates were read.
+    pub(in crate::backends) files: Files,
 }
 
 impl std::fmt::Debug for Settings {
@@ -162,6 +164,7 @@ impl Settings {
             node_timeout: None,
             replicas: None,
             tls: None,
+            files: Files::default(),
             shown: shown.clone(),
         };
         settings.options(matches!(scheme, "rediss" | "redlocks"), options, &invalid)?;
@@ -238,13 +241,14 @@ impl Settings {
             return Ok(());
         }
         self.tls = Some(certificates(&files).map_err(invalid)?);
+        self.files = files;
         Ok(())
     }
 }
 
 #[cfg(not(feature = "tls"))]
 fn certificates(_: &Files) -> std::result::Result<TlsCertificates, String> {
-    Err(crate::backends::no_tls::MISSING.to_owned())
+    Err(crate::backends::kit::no_tls::MISSING.to_owned())
 }
 
 /// What the files hold that a URL names.

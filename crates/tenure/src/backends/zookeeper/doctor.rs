@@ -24,6 +24,14 @@ const WRITE_MAX: Duration = Duration::from_millis(100);
 /// From so many nodes on servers take long to start, and elections long to end.
 const NODES_MAX: u64 = 2_000_000;
 
+/// What lets servers tell of themselves.
+const TELL: &str = "4lw.commands.whitelist=srvr,conf,ruok";
+
+/// A line that servers read when they start. No command changes it while they run.
+fn in_zoo_cfg(line: &str) -> String {
+    format!("write the line {line} in each server's zoo.cfg, and restart one after another")
+}
+
 /// What a server tells of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
@@ -89,7 +97,7 @@ fn judge(members: &[Member], checkup: &mut Checkup) {
         checkup.advice(
             "some servers do not tell of themselves",
             "who leads, and how long requests take there, is not seen",
-            "4lw.commands.whitelist=srvr,conf,ruok in zoo.cfg",
+            in_zoo_cfg(TELL),
         );
     }
     let mode = |wanted: &str| told.iter().filter(|told| told.mode.as_deref() == Some(wanted)).count();
@@ -164,7 +172,7 @@ async fn times(desk: &Desk, session: &Session, checkup: &mut Checkup) -> Result<
         checkup.advice(
             format!("a write takes {} ms", write.as_millis()),
             "each lock costs two of them, and a renewal one",
-            "give the servers' transaction log a disk of its own (dataLogDir)",
+            in_zoo_cfg("dataLogDir=DIRECTORY") + ": a disk of its own for the transaction log",
         );
     }
     Ok(())
@@ -187,28 +195,29 @@ fn sessions(desk: &Desk, checkup: &mut Checkup) {
         checkup.advice(
             "not every server tells its tickTime",
             "should one have a longer tick, its leases are trusted longer than they live",
-            "4lw.commands.whitelist=srvr,conf,ruok in zoo.cfg, or ?tick= with the longest tickTime in the URL",
+            format!("{}; or give the longest tickTime in the URL, as ?tick=", in_zoo_cfg(TELL)),
         );
     }
     if desk.limits_differ() {
         checkup.problem(
             "the servers have different limits for sessions",
             "only ttls that all of them allow can be had; should a server change its limits, claims are lost when a client comes to it",
-            "the same tickTime, minSessionTimeout and maxSessionTimeout in every zoo.cfg",
+            "write the same lines for tickTime, minSessionTimeout and maxSessionTimeout in every server's zoo.cfg, and \
+             restart one after another",
         );
     }
     if limits.min > Duration::from_secs(10) {
         checkup.problem(
             format!("minSessionTimeout is {:?}", limits.min),
             "tenure's default ttl of 10 s is refused",
-            "minSessionTimeout=4000 in zoo.cfg",
+            in_zoo_cfg("minSessionTimeout=4000"),
         );
     }
     if limits.tick * 4 > Duration::from_secs(10) {
         checkup.advice(
             format!("tickTime is {:?}", limits.tick),
             "a lease counts from a tick before its last renewal: little is left of a ttl of a few ticks",
-            "tickTime=2000 in zoo.cfg, or a ttl of ten ticks and more",
+            format!("{}; or use a ttl of ten ticks and more", in_zoo_cfg("tickTime=2000")),
         );
     }
 }

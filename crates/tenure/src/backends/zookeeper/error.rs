@@ -2,7 +2,7 @@
 
 use zookeeper_client::Error as Refused;
 
-use crate::backends::tls::Distrust;
+use crate::backends::kit::tls::Distrust;
 use crate::error::{Certainty, Error, ErrorKind};
 
 /// Whether the server answered: a refusal, of which nothing was applied.

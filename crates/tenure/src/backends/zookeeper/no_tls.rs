@@ -3,7 +3,7 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::backends::tls::Files;
+use crate::backends::kit::tls::Files;
 
 /// How to talk to servers in private: there is no such value.
 #[derive(Clone)]
@@ -11,7 +11,7 @@ pub(super) enum Tls {}
 
 impl Tls {
     pub(super) fn of(_: &Files) -> std::result::Result<Self, String> {
-        Err(crate::backends::no_tls::MISSING.to_owned())
+        Err(crate::backends::kit::no_tls::MISSING.to_owned())
     }
 }
 

@@ -17,7 +17,7 @@ use super::error::unavailable;
 use super::limits::{Heard, Host, Told};
 use super::tls::{Stream, Tls, dial, greet};
 use super::url::Settings;
-use crate::backends::tls::{self, Distrust, first_bytes, speaks_tls};
+use crate::backends::kit::tls::{self, Distrust, first_bytes, speaks_tls};
 use crate::error::{Error, Result};
 
 /// How long servers have to answer, at first and when they are asked again.

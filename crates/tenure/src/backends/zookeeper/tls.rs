@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use zookeeper_client::TlsOptions;
 
-use crate::backends::pem::{Identity, Pem, provider};
-use crate::backends::tls::Files;
+use crate::backends::kit::pem::{Identity, Pem, provider};
+use crate::backends::kit::tls::Files;
 
 /// How to talk to servers in private, said twice: the client library has a way of its own.
 #[derive(Clone)]

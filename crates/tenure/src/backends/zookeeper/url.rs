@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 
 use super::names::is_path;
 use super::tls::Tls;
-use crate::backends::tls::Files;
+use crate::backends::kit::tls::Files;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::redact::{problem, redacted};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::url::{Layout, Settings, Topology};
-use super::redis_cli;
+use super::super::url::{Address, Layout, Settings, Topology};
 use super::server::{SETTINGS, Seen};
+use super::{administrator_cli, redis_cli, replicas};
 use crate::doctor::{Checkup, Fix};
 
 /// A round trip that every acquire waits for; beyond it locks feel slow.
@@ -47,7 +47,13 @@ impl Look<'_> {
     }
 
     pub(in crate::backends) fn cli(&self, words: &str) -> String {
-        redis_cli(self.settings, &self.seen.address, words)
+        self.cli_of(&self.seen.address, words)
+    }
+
+    fn cli_of(&self, address: &Address, words: &str) -> String {
+        let refused = self.seen.config_refused.is_some() || self.seen.info_refused.is_some();
+        let cli = if refused { administrator_cli } else { redis_cli };
+        cli(self.settings, address, words)
     }
 
     /// Changes a setting, and keeps it. (A server that was started without a file refuses to keep it.)
@@ -258,11 +264,22 @@ impl Look<'_> {
                         String::new()
                     }
                 ),
-                self.set("min-replicas-to-write", "1")
-                    .and(self.set("min-replicas-max-lag", "10"))
-                    .saying("let it write only while a replica has heard of it, now and in redis.conf"),
+                self.wait_for_a_replica(),
             );
         }
+    }
+
+    /// Also for the replicas, any of which may become the master.
+    fn wait_for_a_replica(&self) -> Fix {
+        let servers = [self.seen.address.clone()].into_iter().chain(replicas::addresses(self.seen));
+        let words = ["CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-max-lag 10", "CONFIG REWRITE"];
+        servers.fold(
+            Fix::from(
+                "let it write only while a replica has heard of it, now and in redis.conf; so too each replica, should it \
+                 become the master",
+            ),
+            |fix, server| words.iter().fold(fix, |fix, words| fix.run(self.cli_of(&server, words))),
+        )
     }
 
     fn coverage(&self, checkup: &mut Checkup) {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::server::{Server, fields};
-use super::{Address, Checkup, Clock, Fix, Result, Settings, redis_cli, unavailable, wire};
+use super::{Address, Checkup, Clock, Result, Settings, redis_cli, unavailable, wire};
+use crate::doctor::Fix;
 
 const SLOTS: u64 = 16384;
 
@@ -14,6 +15,8 @@ struct Node {
     address: Address,
     is_master: bool,
     has_failed: bool,
+    /// It has failed, or does not answer the node that was asked.
+    is_away: bool,
     follows: String,
     has_slots: bool,
 }
@@ -60,32 +63,44 @@ fn judge(settings: &Settings, asked: &Address, info: &BTreeMap<String, String>, 
     let number = |name: &str| field(name).parse::<u64>().ok();
     let masters: Vec<&Node> = nodes.iter().filter(|node| node.is_master && node.has_slots).collect();
     checkup.fact("cluster", format!("{}, {} nodes, {} masters", field("cluster_state"), nodes.len(), masters.len()));
-    let check = redis_cli(settings, asked, &format!("--cluster check {asked}"));
     let uncovered = SLOTS.saturating_sub(number("cluster_slots_ok").unwrap_or(SLOTS));
     if field("cluster_state") != "ok" || uncovered > 0 {
         checkup.problem(
             format!("the cluster's state is {}, {uncovered} of {SLOTS} slots have no master", field("cluster_state")),
             "names in those slots, or all names, cannot be locked",
-            Fix::from(
-                "bring the masters back; or give their slots to others, which loses what they had: --cluster fix",
-            )
-            .run(check.clone()),
+            if nodes.iter().any(|node| node.is_master && node.is_away) {
+                "start the masters again; to give their slots to others loses what they had".into()
+            } else {
+                // It asks before each step, whatever its options.
+                let fix = redis_cli(settings, asked, &format!("--cluster fix {asked}"));
+                Fix::from("give those slots to the masters that are there").run(format!("yes yes | {fix}"))
+            },
         );
     }
     for replica in nodes.iter().filter(|node| !node.is_master && node.has_failed) {
         checkup.problem(
             format!("the replica {} has failed", replica.address),
             "a lock that waits for replicas (--min-replicas) may find too few, and its master's failover has fewer to choose from",
-            Fix::from("start it again, or let the cluster forget it (--cluster del-node)").run(check.clone()),
+            format!(
+                "start it again; or, if it is gone for good, let every node forget it: {}",
+                redis_cli(settings, asked, &format!("--cluster call {asked} CLUSTER FORGET {}", replica.id))
+            ),
         );
     }
     for master in masters {
-        let follower = |node: &&Node| node.follows == master.id && !node.has_failed;
+        let follower = |node: &&Node| node.follows == master.id && !node.is_away;
         if master.has_failed {
             checkup.problem(
                 format!("the master {} has failed", master.address),
                 "its names cannot be locked until a replica takes over",
-                Fix::from("start it again").run(check.clone()),
+                match nodes.iter().find(|node| follower(node)) {
+                    Some(replica) => Fix::from("start it again, or let its replica take its place").run(redis_cli(
+                        settings,
+                        &replica.address,
+                        "CLUSTER FAILOVER FORCE",
+                    )),
+                    None => "start it again".into(),
+                },
             );
         } else if !nodes.iter().any(|node| follower(&node)) {
             checkup.advice(
@@ -121,6 +136,7 @@ impl Node {
             address: Address { host: host.to_owned(), port: port.parse().ok()? },
             is_master: flag("master"),
             has_failed: flag("fail"),
+            is_away: flag("fail") || flag("fail?"),
             follows: (*follows).to_owned(),
             has_slots: words.len() > 8,
         })

@@ -22,7 +22,10 @@ pub(super) fn missing(seen: &Seen, settings: &Settings, total: Option<u64>, chec
         checkup.problem(
             format!("{connected} of {total} replicas are connected"),
             "a lock that waits for replicas (--min-replicas) may find too few, and a failover has fewer to choose from",
-            Fix::from("start the others again").run(redis_cli(settings, &seen.address, "INFO replication")),
+            format!(
+                "start the others again, each with the line `replicaof {} {}` in its redis.conf",
+                seen.address.host, seen.address.port
+            ),
         );
     }
     if connected > total && settings.replicas.is_some() {
@@ -42,7 +45,11 @@ pub(super) async fn examine(seen: &Seen, settings: &Settings, clock: &Arc<dyn Cl
             checkup.advice(
                 format!("the replica {} lags ({}, silent for {} s)", replica.address, replica.state, replica.lag),
                 "a failover to it forgets the locks it has not heard of",
-                Fix::from("see its log").run(redis_cli(settings, &replica.address, "INFO replication")),
+                Fix::from("see its log, and whether its link to its master is up").run(redis_cli(
+                    settings,
+                    &replica.address,
+                    "INFO replication",
+                )),
             );
         }
         following.push(replica.address);
@@ -69,6 +76,12 @@ pub(super) async fn examine(seen: &Seen, settings: &Settings, clock: &Arc<dyn Cl
             );
         }
     }
+}
+
+/// Where the replicas are that follow a master.
+pub(super) fn addresses(seen: &Seen) -> impl Iterator<Item = Address> {
+    let replicas = 0..seen.number("connected_slaves").unwrap_or(0);
+    replicas.filter_map(|number| Some(Replica::parse(seen.info(&format!("slave{number}"))?)?.address))
 }
 
 /// A line of INFO: `ip=…,port=…,state=…,offset=…,lag=…`.

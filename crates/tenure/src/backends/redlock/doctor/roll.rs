@@ -3,21 +3,20 @@
 use super::clocks::Clocks;
 use super::{Looked, Nodes};
 use crate::backends::redis::doctor::checks::{Look, clock_words, milliseconds};
-use crate::backends::redis::doctor::redis_cli;
 use crate::backends::redis::place::VERSION_MIN;
 use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::{Layout, Settings};
-use crate::doctor::{Checkup, Fix};
+use crate::doctor::Checkup;
 
 /// Nodes that cannot be looked at.
 pub(super) fn missing(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
-    let (needed, all, settings) = (nodes.quorum(), nodes.all.len(), nodes.settings);
+    let (needed, all) = (nodes.quorum(), nodes.all.len());
     for node in &mut nodes.all {
         let Err(error) = &node.looked else { continue };
         checkup.problem(
             format!("{}: it cannot be looked at: {error}", node.address),
             format!("locks need {needed} of the {all} nodes: with each that is missing, fewer others may fail"),
-            Fix::from("see its log").run(redis_cli(settings, &node.address, "PING")),
+            "start it again; if it runs, see its log",
         );
         node.leave_out("does not answer");
     }

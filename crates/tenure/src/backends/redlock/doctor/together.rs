@@ -8,7 +8,7 @@ use crate::TTL_DEFAULT;
 use crate::backends::redis::doctor::redis_cli;
 use crate::backends::redis::script::BALLOT_KEYS;
 use crate::backends::redis::url::Address;
-use crate::doctor::{Checkup, Fix};
+use crate::doctor::{Checkup, Fix, quoted};
 
 /// What makes a node one without data, which is then let in as any other.
 fn forget(nodes: &Nodes<'_>, address: &Address) -> String {
@@ -41,8 +41,9 @@ pub(super) fn replicas(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
         checkup.problem(
             format!("{address}: it is a replica of {master}{also}"),
             "a node is a master that knows nothing of the others: a replica takes no locks, and has no vote of its own",
-            Fix::from("make it a master without data, which is then let in as any other")
+            Fix::from("make it a master without data, now and in its redis.conf: it is then let in as any other")
                 .run(redis_cli(nodes.settings, &address, "REPLICAOF NO ONE"))
+                .run(redis_cli(nodes.settings, &address, "CONFIG REWRITE"))
                 .run(forget(nodes, &address)),
         );
         nodes.all[*index].leave_out("is a replica");
@@ -162,14 +163,12 @@ pub(super) fn blanks(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
                      the others have recorded ({})",
                     seconds(hellos.iter().flatten().map(|hello| hello.ttl_max).max().unwrap_or_default())
                 ),
-                format!(
-                    "if this is the node it always was, emptied, any client that stays connected for {} lets it in: tenure \
-                     run admit --on '{}' -- sleep {}; a new server in place of another needs a new fleet (docs/backends/redlock.md, \
-                     Keys)",
-                    seconds(*wait),
-                    nodes.settings.shown,
-                    (*wait).max(TTL_DEFAULT).as_secs() + 5
-                ),
+                Fix::from(format!(
+                    "if this is the node it always was, emptied, any client that stays connected for {} lets it in; a new \
+                     server in place of another needs a new fleet (docs/backends/redlock.md, Keys)",
+                    seconds(*wait)
+                ))
+                .run(admit(nodes, *wait)),
             ),
             _ if members == 0 => checkup.problem(
                 what,
@@ -191,6 +190,15 @@ pub(super) fn blanks(nodes: &mut Nodes<'_>, checkup: &mut Checkup) {
         }
         nodes.all[*index].leave_out("has no data");
     }
+}
+
+/// Runs a client for as long as it takes to let a node in. A URL with a password is to be in its environment.
+fn admit(nodes: &Nodes<'_>, wait: Duration) -> String {
+    let sleep = format!("-- sleep {}", wait.max(TTL_DEFAULT).as_secs() + 5);
+    if nodes.settings.login.password.is_some() {
+        return format!("TENURE_URL=\"${{TENURE_URL:?must be the URL with its password}}\" tenure run admit {sleep}");
+    }
+    format!("tenure run admit --on {} {sleep}", quoted(&nodes.settings.shown))
 }
 
 fn seconds(duration: Duration) -> String {

@@ -11,21 +11,21 @@ use rustls::sign::CertifiedKey;
 use super::tls::Files;
 
 /// What the files hold, as PEM. It was checked that it can be used.
-pub(super) struct Pem {
+pub(in crate::backends) struct Pem {
     /// Whom to trust instead of the system's authorities.
-    pub(super) ca: Option<Vec<u8>>,
-    pub(super) identity: Option<Identity>,
+    pub(in crate::backends) ca: Option<Vec<u8>>,
+    pub(in crate::backends) identity: Option<Identity>,
 }
 
 /// The client's certificate and its key, as PEM.
-pub(super) struct Identity {
-    pub(super) certificate: Vec<u8>,
-    pub(super) key: Vec<u8>,
+pub(in crate::backends) struct Identity {
+    pub(in crate::backends) certificate: Vec<u8>,
+    pub(in crate::backends) key: Vec<u8>,
 }
 
 impl Files {
     /// Reads the files, or says what is wrong with one of them. `options` are the names of those for certificate and key.
-    pub(super) fn read(&self, options: [&str; 2]) -> Result<Pem, String> {
+    pub(in crate::backends) fn read(&self, options: [&str; 2]) -> Result<Pem, String> {
         let ca = self.ca.as_ref().map(|path| authorities(path)).transpose()?;
         let identity = match (&self.cert, &self.key) {
             (Some(certificate), Some(key)) => Some(identity(certificate, key)?),
@@ -42,7 +42,7 @@ impl Files {
 impl Pem {
     /// Those to trust: the authorities of the file.
     #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-    pub(super) fn roots(&self) -> Option<RootCertStore> {
+    pub(in crate::backends) fn roots(&self) -> Option<RootCertStore> {
         self.ca.as_ref().map(|ca| roots(ca))
     }
 }
@@ -50,13 +50,13 @@ impl Pem {
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 impl Identity {
     /// The certificate, those that vouch for it, and the key.
-    pub(super) fn parsed(&self) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    pub(in crate::backends) fn parsed(&self) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
         Some((certificates(&self.certificate), PrivateKeyDer::from_pem_slice(&self.key).ok()?))
     }
 }
 
 /// What encrypts. It is named, since a process may have several to choose from and has then no default.
-pub(super) fn provider() -> CryptoProvider {
+pub(in crate::backends) fn provider() -> CryptoProvider {
     rustls::crypto::aws_lc_rs::default_provider()
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 
 /// How long most servers may take for the first bytes of their answer to a greeting.
 #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
-pub(super) const GREETING_MAX: Duration = Duration::from_millis(500);
+pub(in crate::backends) const GREETING_MAX: Duration = Duration::from_millis(500);
 
 /// What servers say of a client's certificate, or of there being none.
 const ALERTS: [&str; 7] = [
@@ -44,15 +44,15 @@ const CLIENT_HELLO: [u8; 50] = {
 };
 
 /// The files that a URL names.
-#[derive(Default)]
-pub(super) struct Files {
-    pub(super) ca: Option<String>,
-    pub(super) cert: Option<String>,
-    pub(super) key: Option<String>,
+#[derive(Clone, Default)]
+pub(in crate::backends) struct Files {
+    pub(in crate::backends) ca: Option<String>,
+    pub(in crate::backends) cert: Option<String>,
+    pub(in crate::backends) key: Option<String>,
 }
 
 impl Files {
-    pub(super) fn any(&self) -> bool {
+    pub(in crate::backends) fn any(&self) -> bool {
         self.ca.is_some() || self.cert.is_some() || self.key.is_some()
     }
 }
@@ -62,7 +62,7 @@ impl Files {
 /// # Cancel safety
 ///
 /// Cancel safe: nothing is asked of the server.
-pub(super) async fn first_bytes<const N: usize>(
+pub(in crate::backends) async fn first_bytes<const N: usize>(
     (host, port): (&str, u16),
     greeting: &[u8],
     limit: Duration,
@@ -83,20 +83,20 @@ pub(super) async fn first_bytes<const N: usize>(
 ///
 /// Cancel safe: nothing is asked of the server.
 #[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
-pub(super) async fn speaks_tls(address: (&str, u16), limit: Duration) -> bool {
+pub(in crate::backends) async fn speaks_tls(address: (&str, u16), limit: Duration) -> bool {
     // An alert or a handshake, of any version.
     matches!(first_bytes(address, &CLIENT_HELLO, limit).await, Some([0x15 | 0x16, 3]))
 }
 
 /// What to write where a port speaks other than the URL says.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-pub(super) fn misfit(server: &str, advice: &str) -> Error {
+pub(in crate::backends) fn misfit(server: &str, advice: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("cannot talk to {server}: it {advice}"))
 }
 
 /// A connection that TLS did not let come about, and that the same URL will not bring about later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Distrust {
+pub(in crate::backends) enum Distrust {
     /// We trust nobody who signed the server's certificate.
     Issuer,
     /// The server's certificate names another host.
@@ -109,7 +109,7 @@ pub(super) enum Distrust {
 
 impl Distrust {
     /// From the words of rustls.
-    pub(super) fn of(told: &str) -> Option<Self> {
+    pub(in crate::backends) fn of(told: &str) -> Option<Self> {
         if let Some((_, why)) = told.split_once("invalid peer certificate: ") {
             let has = |words: [&str; 2]| words.iter().any(|words| why.contains(words));
             return Some(match () {
@@ -123,7 +123,7 @@ impl Distrust {
     }
 
     /// In words. `server` is as in "Redis at HOST:PORT"; `options` are those that name the CA, and certificate and key.
-    pub(super) fn explained(self, server: &str, [ca, certificate, key]: [&str; 3]) -> Error {
+    pub(in crate::backends) fn explained(self, server: &str, [ca, certificate, key]: [&str; 3]) -> Error {
         let (kind, message) = match self {
             Self::Issuer => (
                 ErrorKind::Store,
