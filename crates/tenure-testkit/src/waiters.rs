@@ -17,6 +17,8 @@ use tokio::time::{sleep, timeout};
 const STEP_MAX: Duration = Duration::from_secs(30);
 /// The ttl of all claims. They wait for longer than that, so that a renewal that is forgotten shows.
 const TTL: Duration = Duration::from_secs(10);
+/// The pause between two looks at the whole queue: reading thousands of claims is work for the store too.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The pause between two pairs on other names.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -114,7 +116,7 @@ impl Waiters {
                     if stand.len() == all || stand.len() > most {
                         return stand;
                     }
-                    sleep(Duration::from_millis(20)).await;
+                    sleep(LOOK_EVERY).await;
                 }
             });
             let stand = more.await.unwrap_or_else(|_| panic!("only {most} of {all} stand in the queue"));
@@ -122,7 +124,7 @@ impl Waiters {
                 return stand;
             }
             most = stand.len();
-            sleep(Duration::from_millis(20)).await;
+            sleep(LOOK_EVERY).await;
         }
     }
 

@@ -96,7 +96,11 @@ impl Place {
         let opened = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = opened.map_err(|error| self.refused(&error, address))?;
         let hello = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
-        Ok((connection, hello))
+        match hello {
+            // It has said nothing.
+            Err(error) if error.code().is_none() => Err(self.refused(&error, address)),
+            hello => Ok((connection, hello)),
+        }
     }
 
     /// Opens a connection for messages.
