@@ -1,6 +1,7 @@
 //! Locks that Prometheus sees: some are busy, some are waited for, some are lost.
 //!
-//! `cargo run -p tenure-examples --example metrics -- 127.0.0.1:9464 60` serves `/metrics` for a minute. Without arguments it works for a moment and looks at its own.
+//! `cargo run -p tenure-examples --example metrics -- 127.0.0.1:9464 60` serves `/metrics` for a minute. Without
+//! arguments it works for a moment and looks at its own.
 
 use std::error::Error;
 use std::net::SocketAddr;

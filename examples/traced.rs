@@ -1,6 +1,7 @@
 //! What a request did with its locks, as a trace: how long it waited, behind whom, how long it held.
 //!
-//! With `OTEL_EXPORTER_OTLP_ENDPOINT` (say `http://localhost:4317`) the spans go to a collector, Jaeger or Tempo; without it they are kept, looked at, and printed.
+//! With `OTEL_EXPORTER_OTLP_ENDPOINT` (say `http://localhost:4317`) the spans go to a collector, Jaeger or Tempo;
+//! without it they are kept, looked at, and printed.
 
 use std::collections::HashMap;
 use std::error::Error;

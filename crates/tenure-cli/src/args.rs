@@ -254,8 +254,8 @@ impl Sharing {
 /// How many replicas must have the lock.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Replication {
-    /// Hold it only while so many replicas have it; N or majority, for stores with replicas (Redis; on redis:// majority
-    /// needs ?replicas=N in the URL)
+    /// Hold it only while so many replicas have it; N or majority, for stores with replicas (Redis; on redis://
+    /// majority needs ?replicas=N in the URL)
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = replicas)]
     pub(crate) min_replicas: Option<Replicas>,
 }
@@ -265,7 +265,8 @@ pub(crate) struct Run {
     /// What to lock, such as nightly or orders/42; several are held together or not at all
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
-    /// How long the lock outlives a machine that died; renewed every third of it [default: 10s, or what the store allows]
+    /// How long the lock outlives a machine that died; renewed every third of it [default: 10s, or what the store
+    /// allows]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
     pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
@@ -274,8 +275,8 @@ pub(crate) struct Run {
     pub(crate) replication: Replication,
     #[command(flatten)]
     pub(crate) sharing: Sharing,
-    /// From SIGTERM to SIGKILL when the lease is lost; a third of the ttl at most, less where leases lag (ZooKeeper) [default: a
-    /// fifth of the ttl, at most 5s]
+    /// From SIGTERM to SIGKILL when the lease is lost; a third of the ttl at most, less where leases lag (ZooKeeper)
+    /// [default: a fifth of the ttl, at most 5s]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
     /// What others see of the holder [default: host:pid and the command's name]

@@ -15,8 +15,8 @@ const BUCKETS: [f64; 16] =
 #[derive(Debug)]
 pub(crate) struct MetricsFile {
     path: PathBuf,
-    /// Written first and then renamed: the collector reads a whole file, or the one before. It does not read names that do not end in
-    /// `.prom`.
+    /// Written first and then renamed: the collector reads a whole file, or the one before. It does not read names
+    /// that do not end in `.prom`.
     unfinished: PathBuf,
     handle: PrometheusHandle,
 }

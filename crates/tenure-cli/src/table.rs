@@ -42,8 +42,8 @@ impl Table {
     }
 }
 
-/// The table as text: columns two apart, nothing at the ends of lines. On a terminal that is too narrow for it, cells of
-/// the columns `cut` are shortened.
+/// The table as text: columns two apart, nothing at the ends of lines. On a terminal that is too narrow for it, cells
+/// of the columns `cut` are shortened.
 pub(crate) fn finish(mut table: Table, cut: &[&str]) -> String {
     let stdout = std::io::stdout();
     if stdout.is_terminal()

@@ -102,8 +102,8 @@ async fn busy(tenure: &Tenure, name: &Name) -> Failure {
     not_acquired(tenure, name, &why, Some(Holder { label, expires_in_ms: holder.expires_in.map(duration::ms) }))
 }
 
-/// Ends the claim of an attempt that too few replicas have. An id that follows from its owner may be in use again, so the
-/// engine leaves such a claim to its ttl; here it is known that it is not.
+/// Ends the claim of an attempt that too few replicas have. An id that follows from its owner may be in use again, so
+/// the engine leaves such a claim to its ttl; here it is known that it is not.
 pub(crate) async fn give_back(tenure: &Tenure, name: &Name, owner: &Owner, failure: &Failure) {
     if failure.kind() == Some(ErrorKind::Replicas) {
         let _ = tokio::time::timeout(CLEAN_UP_FAILED, tenure.release_as(name.as_str(), owner)).await;

@@ -20,7 +20,8 @@ pub(crate) const TRIES_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long what is told may be on its way, on a busy machine: nobody tells it again.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
-/// How often a grant is asked for that no event told of: some seconds, for stores that look for the dead only now and then.
+/// How often a grant is asked for that no event told of: some seconds, for stores that look for the dead only now and
+/// then.
 const ASKS_MAX: usize = 1_000;
 const BETWEEN_ASKS: Duration = Duration::from_millis(5);
 
@@ -224,7 +225,8 @@ impl Client {
         panic!("{request:?} of {name} was to be granted: {:?}", self.inspect(name).await);
     }
 
-    /// Waits until so many are ahead of a waiting claim: somebody who has just left may still be counted, nobody is left out.
+    /// Waits until so many are ahead of a waiting claim: somebody who has just left may still be counted, nobody is
+    /// left out.
     pub async fn wait_for_place(&self, name: &Name, request: &ClaimRequest, ahead: usize) {
         for _ in 0..ASKS_MAX {
             let place = self.renews(name, request).await.state.expect_err("granted out of turn");

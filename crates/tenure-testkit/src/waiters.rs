@@ -39,8 +39,8 @@ impl Waiters {
     ///
     /// # Panics
     ///
-    /// If one is not served, served out of order or loses its place; if a lease on another name is lost, or pairs on other names
-    /// come to a halt.
+    /// If one is not served, served out of order or loses its place; if a lease on another name is lost, or pairs on
+    /// other names come to a halt.
     pub async fn are_served(self, url: &str) {
         let mut clients = Vec::new();
         for _ in 0..self.clients {
@@ -93,7 +93,8 @@ impl Waiters {
             let (lock, say) = (lock.ttl(TTL), say.clone());
             tasks.spawn(async move {
                 let guard = loop {
-                    // A store that takes its time is asked again; whether it takes too long is seen from how they come on.
+                    // A store that takes its time is asked again; whether it takes too long is seen from how they
+                    // come on.
                     match lock.acquire().await {
                         Err(error) if is_slow(&error) => {}
                         other => break other.expect("a claim that can be granted"),

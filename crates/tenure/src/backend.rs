@@ -221,8 +221,8 @@ pub struct Capabilities {
     pub queue: bool,
     /// Without a queue, a claim that would wait is told when it is worth asking again ([`Event::TryNow`]).
     pub hints: bool,
-    /// A claim that waits is told of its grant at once; without it the store is looked at again and again, and a hand-over takes up to
-    /// a second.
+    /// A claim that waits is told of its grant at once; without it the store is looked at again and again, and a
+    /// hand-over takes up to a second.
     pub pushes: bool,
     /// Grants carry fencing tokens.
     pub tokens: bool,
@@ -246,8 +246,8 @@ pub struct Capabilities {
     pub ttl_min: Duration,
     /// The longest ttl it keeps.
     pub ttl_max: Duration,
-    /// What is known of a lease is so old at least: it counts from this long before its latest renewal, and so much of the
-    /// ttl is not there to be used.
+    /// What is known of a lease is so old at least: it counts from this long before its latest renewal, and so much
+    /// of the ttl is not there to be used.
     pub lease_lag: Duration,
 }
 
@@ -271,8 +271,8 @@ impl Capabilities {
         lease_lag: Duration::ZERO,
     };
 
-    /// The shortest and the longest ttl that it can keep. Of one that is not twice what its leases lag by, too little is left
-    /// to renew it in.
+    /// The shortest and the longest ttl that it can keep. Of one that is not twice what its leases lag by, too little
+    /// is left to renew it in.
     pub fn ttl_limits(&self) -> (Duration, Duration) {
         (self.ttl_min.max(self.lease_lag * 2).max(crate::TTL_MIN), self.ttl_max.min(crate::TTL_MAX))
     }
@@ -432,8 +432,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
     fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released>;
 
-    /// Gives up the place of a claim that was told to ask again ([`Event::TryNow`]) and does not want to: the next one is
-    /// told. Should the claim hold, it goes on. Only called where [`Capabilities::hints`].
+    /// Gives up the place of a claim that was told to ask again ([`Event::TryNow`]) and does not want to: the next
+    /// one is told. Should the claim hold, it goes on. Only called where [`Capabilities::hints`].
     ///
     /// # Cancel safety
     ///

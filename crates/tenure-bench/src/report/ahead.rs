@@ -10,8 +10,8 @@ use crate::stats::Figure;
 use crate::stores::OTHERS;
 use crate::updates;
 
-/// What is compared: the question, its part, the store, the parameter that varies, a field, its name and unit, how many of the
-/// unit one is, and whether more is better.
+/// What is compared: the question, its part, the store, the parameter that varies, a field, its name and unit, how
+/// many of the unit one is, and whether more is better.
 #[derive(Clone, Copy)]
 struct Compared {
     question: &'static str,

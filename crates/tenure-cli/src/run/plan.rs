@@ -71,14 +71,15 @@ impl Plan {
         })
     }
 
-    /// When what runs within a lease is killed: a little before its deadline. On a busy machine it takes a while until the guardian runs, has found
-    /// everybody, and the last of them is gone.
+    /// When what runs within a lease is killed: a little before its deadline. On a busy machine it takes a while
+    /// until the guardian runs, has found everybody, and the last of them is gone.
     pub(super) fn killed_by(&self, deadline: Moment) -> Moment {
         let killing = (self.ttl / 25).min(KILLING_MAX);
         Moment(deadline.as_micros().saturating_sub(micros(killing)))
     }
 
-    /// What was re-entered may live by a shorter lease than a run of its own would: the time to end it is taken from that.
+    /// What was re-entered may live by a shorter lease than a run of its own would: the time to end it is taken from
+    /// that.
     pub(super) fn re_entered(&mut self, lease: Duration) {
         self.ttl = self.ttl.min(lease);
         self.grace = self.grace.min(lease / 5);
@@ -145,8 +146,8 @@ fn shell() -> OsString {
     std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
 }
 
-/// What of a ttl is left for the lag and the grace. Where leases lag they are renewed every twelfth of the ttl, and what is known
-/// of one is up to a twelfth older; a fifth is for renewals that take their time.
+/// What of a ttl is left for the lag and the grace. Where leases lag they are renewed every twelfth of the ttl, and
+/// what is known of one is up to a twelfth older; a fifth is for renewals that take their time.
 fn lease(ttl: Duration) -> Duration {
     ttl * 3 / 5
 }
@@ -157,8 +158,8 @@ fn shortest_ttl(grace: Duration, lag: Duration) -> Duration {
     Duration::from_millis(u64::try_from(ttl.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
-/// The time from SIGTERM to SIGKILL. It is taken from the end of the ttl. What leases lag by is not there to be used, and
-/// renewals need the rest.
+/// The time from SIGTERM to SIGKILL. It is taken from the end of the ttl. What leases lag by is not there to be used,
+/// and renewals need the rest.
 fn grace(asked: Option<Duration>, ttl: Duration, lag: Duration) -> Result<Duration, Failure> {
     let longest = (ttl / 3).min(lease(ttl).saturating_sub(lag));
     let Some(grace) = asked else { return Ok((ttl / 5).min(GRACE_DEFAULT_MAX).min(longest)) };

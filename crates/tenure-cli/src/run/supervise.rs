@@ -21,8 +21,8 @@ use crate::failure::{Failure, say, tell};
 use crate::signals::{AT_ONCE, Signals};
 use crate::wait::FAREWELL;
 
-/// Looks at the lease's deadline per ttl. It moves three times, and up to twelve where leases lag behind their renewals: the
-/// guardian is to hear of it while there is time left.
+/// Looks at the lease's deadline per ttl. It moves three times, and up to twelve where leases lag behind their
+/// renewals: the guardian is to hear of it while there is time left.
 const LOOKS_PER_TTL: u32 = 48;
 const LOOK_MIN: Duration = Duration::from_millis(20);
 /// A process group without a shell to continue it ignores SIGTSTP: after this long we go on.

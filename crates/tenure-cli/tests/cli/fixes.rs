@@ -1,5 +1,5 @@
-//! What `doctor` offers as commands, pasted into a shell: the finding is gone. Where no command helps, none is offered, and
-//! the words say what to write where.
+//! What `doctor` offers as commands, pasted into a shell: the finding is gone. Where no command helps, none is
+//! offered, and the words say what to write where.
 
 use std::path::Path;
 use std::process::Command;

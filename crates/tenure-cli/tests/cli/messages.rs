@@ -1,5 +1,5 @@
-//! What people are told, whole: all that is printed on stdout (`1|`) and stderr (`2|`), and the exit code. Times, paths and
-//! the machine's name are replaced.
+//! What people are told, whole: all that is printed on stdout (`1|`) and stderr (`2|`), and the exit code. Times,
+//! paths and the machine's name are replaced.
 
 use std::fs;
 use std::process::Command;

@@ -18,7 +18,8 @@ use super::wait::wait_for;
 
 /// How long a member may take to tell how it is.
 const TELL_MAX: Duration = Duration::from_secs(2);
-/// Between elections and quick tests: leases of one second are possible, and a busy machine holds no election by itself.
+/// Between elections and quick tests: leases of one second are possible, and a busy machine holds no election by
+/// itself.
 const HEARTBEAT_MS: &str = "50";
 const ELECTION_MS: &str = "500";
 
@@ -54,8 +55,8 @@ impl EtcdBuilder {
         self
     }
 
-    /// Every write is on the disk before it is answered, as where it matters. Without it, members that are killed lose nothing
-    /// either; only a machine would. And no slow disk of the machine costs a leader its place.
+    /// Every write is on the disk before it is answered, as where it matters. Without it, members that are killed
+    /// lose nothing either; only a machine would. And no slow disk of the machine costs a leader its place.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
@@ -327,7 +328,8 @@ impl Etcd {
         leader.expect("etcd has no leader")
     }
 
-    /// The sum of what a member counts under a name, such as `grpc_server_msg_received_total`, in the lines that have all of `labels`.
+    /// The sum of what a member counts under a name, such as `grpc_server_msg_received_total`, in the lines that have
+    /// all of `labels`.
     pub fn counts(&self, member: usize, name: &str, labels: &[&str]) -> f64 {
         let told = self.member(member).tells("/metrics").unwrap_or_default();
         let lines =

@@ -1,6 +1,6 @@
 //! Real servers on loopback ports, for tests: a Redis, one with TLS, three Sentinels, a Cluster, a fleet of
-//! independent ones; a PostgreSQL, its standby, a pooler before it; and the faults they meet: a clock that is off, a proxy that plays the bad network, and a network of
-//! a test's own that really is bad.
+//! independent ones; a PostgreSQL, its standby, a pooler before it; and the faults they meet: a clock that is off, a
+//! proxy that plays the bad network, and a network of a test's own that really is bad.
 //!
 //! A server ends with its owner, and with the test process however that ends. A server that is not installed is
 //! a failure, never a skip.

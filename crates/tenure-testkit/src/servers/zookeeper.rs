@@ -95,7 +95,8 @@ impl ZookeeperBuilder {
 
 /// An ensemble of this process on ports of its own; killed when dropped.
 ///
-/// Its ticks are short, and so are the sessions it allows. Its methods block their thread, for seconds where servers elect.
+/// Its ticks are short, and so are the sessions it allows. Its methods block their thread, for seconds where servers
+/// elect.
 pub struct Zookeeper {
     members: Vec<Member>,
     certificates: Option<Certificates>,

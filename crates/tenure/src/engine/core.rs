@@ -150,8 +150,8 @@ impl Core {
         self.registry.remove(claim);
         let overdue = self.clock.now().since(claim.deadline());
         if !overdue.is_zero() {
-            // It may have ended by itself, which says nothing of the store: what the holder renewed until then is over a ttl
-            // later. The third is for the way that the last answer took.
+            // It may have ended by itself, which says nothing of the store: what the holder renewed until then is
+            // over a ttl later. The third is for the way that the last answer took.
             let ttl = claim.plan.ttl;
             claim.limit_holder((ttl + ttl / 3).saturating_sub(overdue).min(ttl));
         }
@@ -272,8 +272,8 @@ impl Core {
         .await
     }
 
-    /// The task that asked for a claim has done nothing for a while, and perhaps never will: a claim that nobody takes is
-    /// then to end with its ttl like any other.
+    /// The task that asked for a claim has done nothing for a while, and perhaps never will: a claim that nobody
+    /// takes is then to end with its ttl like any other.
     pub(crate) fn attend(self: &Arc<Self>, request: Arc<Request>, asker: Waker) {
         let Some(call) = request.attend(asker) else { return };
         let core = self.clone();
@@ -288,7 +288,8 @@ impl Core {
                     core.registry.schedule(claim.id, next_ask(claim, standing, *counted_from));
                 }
             } else if request.is_awaited() {
-                // No ttl ends the turn of a leader whose claim is not there. One that has given this request up goes on by itself.
+                // No ttl ends the turn of a leader whose claim is not there. One that has given this request up goes
+                // on by itself.
                 core.cohorts.miss(&core, &claim.plan.name, claim.term, core.clock.now() + claim.plan.ttl);
             }
             request.answered(answer);

@@ -298,10 +298,9 @@ impl Guard {
     /// Cancel safe: once called, the lock is released in the background if this future is dropped.
     pub async fn release(mut self) -> Result<()> {
         let span = self.story.as_mut().map_or_else(Span::none, Story::release_span);
-        let known = self.claim.loss().is_some();
         let released = self.release_claim().instrument(span).await;
         if let Some(loss) = released.as_ref().err().and_then(Error::loss) {
-            if !known && self.claim.loss().is_none() {
+            if self.claim.loss().is_none() {
                 // Nobody knew before the store said so.
                 self.core.observer.metrics.of(self.name()).lost(loss);
             }

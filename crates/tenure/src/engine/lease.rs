@@ -75,7 +75,8 @@ pub(crate) fn ask_at(counted_from: Moment, ttl: Duration, holder_expires_in: Dur
     alive.min(holder_dead)
 }
 
-/// The limit of a request, or a little later: many requests then share a moment, which makes their limits cheap to keep.
+/// The limit of a request, or a little later: many requests then share a moment, which makes their limits cheap to
+/// keep.
 pub(crate) fn about(limit: Moment) -> Moment {
     Moment(limit.as_micros().saturating_add(LIMIT_GRID - 1) / LIMIT_GRID * LIMIT_GRID)
 }
@@ -85,8 +86,8 @@ pub(crate) fn repeat_after(ttl: Duration) -> Duration {
     (ttl / 9).max(REPEAT_MIN)
 }
 
-/// When a claim is asked for again that so many requests in a row have failed for. The moments lie on a grid, so that many
-/// claims share a batch; `jitter`, from 0 to 1, is the client's own, and keeps clients apart.
+/// When a claim is asked for again that so many requests in a row have failed for. The moments lie on a grid, so that
+/// many claims share a batch; `jitter`, from 0 to 1, is the client's own, and keeps clients apart.
 pub(crate) fn retry_at(now: Moment, ttl: Duration, failures: u32, jitter: f64) -> Moment {
     let pause = RETRY_MIN.saturating_mul(1 << failures.min(RETRY_DOUBLINGS)).min(repeat_after(ttl));
     let grid = (micros(pause) / 4).max(1);

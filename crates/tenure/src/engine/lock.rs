@@ -79,8 +79,8 @@ impl Lock {
         self.core.clock.now()
     }
 
-    /// How long the lock outlives a holder that died: 100 ms to 24 h, and what the store can keep; 10 s by default, or what
-    /// comes closest to that in this store. The watchdog renews every third of it.
+    /// How long the lock outlives a holder that died: 100 ms to 24 h, and what the store can keep; 10 s by default,
+    /// or what comes closest to that in this store. The watchdog renews every third of it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         let plan = self.plan_mut();
         (plan.ttl, plan.ttl_chosen) = (ttl, true);
@@ -170,8 +170,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] (of a fleet: [`ErrorKind::Quorum`]) if the store has not answered within 10 s (within a minute
-    /// while it answers others of this client); once it has answered, outages are ridden out. [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
+    /// [`ErrorKind::Unavailable`] (of a fleet: [`ErrorKind::Quorum`]) if the store has not answered within 10 s
+    /// (within a minute while it answers others of this client); once it has answered, outages are ridden out.
+    /// [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
     ///
     /// # Cancel safety
     ///

@@ -298,8 +298,8 @@ impl Pending {
         Ok(Some(Won { claim, grant, at: now, behind: self.behind(), continued: false }))
     }
 
-    /// A grant that was heard of too late is asked for anew: once at once, as this process may have stood still; and then as after any other
-    /// failure, for it may be the store that always takes too long.
+    /// A grant that was heard of too late is asked for anew: once at once, as this process may have stood still; and
+    /// then as after any other failure, for it may be the store that always takes too long.
     async fn heard_too_late(&mut self, wait: Wait) -> Result<()> {
         self.make_anew();
         if !std::mem::replace(&mut self.was_late, true) {

@@ -31,14 +31,14 @@ pub enum WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// The pause before try number `tries`, of a name that is held for so long unless its holder renews. `told`: whether the store says
-    /// when to ask again.
+    /// The pause before try number `tries`, of a name that is held for so long unless its holder renews. `told`:
+    /// whether the store says when to ask again.
     pub(crate) fn pause(self, tries: u32, held_for: Duration, told: bool) -> Duration {
         let jitter = 0.5 + rand::random::<f64>();
         match self {
             Self::Spin => Duration::from_millis(2).mul_f64(jitter),
-            // Only in case it was not heard: thousands who ask all the time keep the store from whoever has its turn. A holder that has died
-            // is told of by nobody.
+            // Only in case it was not heard: thousands who ask all the time keep the store from whoever has its turn.
+            // A holder that has died is told of by nobody.
             Self::Backoff if told && !held_for.is_zero() => Duration::from_millis(640 << tries.min(2))
                 .mul_f64(jitter)
                 .min(held_for + Duration::from_millis(80).mul_f64(jitter)),

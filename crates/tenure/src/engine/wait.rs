@@ -66,8 +66,8 @@ pub(super) fn call_limit(
     }
 }
 
-/// When a claim fails that the store never answered. A store that answers others is slow rather than out of reach: to fail is then to begin
-/// anew behind everybody else, which helps nobody.
+/// When a claim fails that the store never answered. A store that answers others is slow rather than out of reach: to
+/// fail is then to begin anew behind everybody else, which helps nobody.
 pub(super) fn patience_over(core: &Core, started: Moment) -> Moment {
     (core.last_answered().max(started) + PATIENCE).min(started + PATIENCE_MAX)
 }

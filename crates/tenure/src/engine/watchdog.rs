@@ -214,8 +214,8 @@ fn collect(core: &Core, now: Moment) -> Round {
             }
             table.outage.silent(now, silence.get_or_insert_with(|| super::core::no_answer().to_string().into()));
         }
-        // While the store is out of reach a few are asked for all the same that it has not failed yet: it may be that it
-        // has failed others only.
+        // While the store is out of reach a few are asked for all the same that it has not failed yet: it may be that
+        // it has failed others only.
         if table.outage.on && (failures > 0 || round.asked == BATCH_MAX) {
             table.set_aside(key);
             continue;

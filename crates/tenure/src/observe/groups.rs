@@ -1,4 +1,5 @@
-//! The `group` label of metrics: the first segment of a name. Its values are bounded, for every value of a label is another time series.
+//! The `group` label of metrics: the first segment of a name. Its values are bounded, for every value of a label is
+//! another time series.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};

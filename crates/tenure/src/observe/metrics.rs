@@ -1,5 +1,5 @@
-//! Metrics, through the `metrics` facade: whoever installs a recorder sees them. The handles are made when a client connects, so that nothing is
-//! looked up afterwards; without a recorder each is a branch.
+//! Metrics, through the `metrics` facade: whoever installs a recorder sees them. The handles are made when a client
+//! connects, so that nothing is looked up afterwards; without a recorder each is a branch.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What people see of their locks: metrics, spans and the flight recorder. The engine tells what happens; nothing here decides anything.
+//! What people see of their locks: metrics, spans and the flight recorder. The engine tells what happens; nothing
+//! here decides anything.
 
 mod groups;
 mod metrics;

@@ -1,4 +1,5 @@
-//! The flight recorder: the claims that ended last, with what made them slow. It answers "why was that slow" after the fact.
+//! The flight recorder: the claims that ended last, with what made them slow. It answers "why was that slow" after
+//! the fact.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,7 +105,8 @@ impl fmt::Display for Recent {
 /// One that ended, and when.
 type Slot = Mutex<Option<(Moment, Recent)>>;
 
-/// The last ones. Who ends a claim takes the next slot, and waits only for one who has the very same a whole round later.
+/// The last ones. Who ends a claim takes the next slot, and waits only for one who has the very same a whole round
+/// later.
 pub(super) struct Ring {
     next: AtomicUsize,
     slots: Box<[Slot]>,

@@ -1,4 +1,5 @@
-//! Spans, through `tracing`: `claim` from the wish to its end, within whatever the caller is in; below it `acquire`, `hold` and `release`.
+//! Spans, through `tracing`: `claim` from the wish to its end, within whatever the caller is in; below it `acquire`,
+//! `hold` and `release`.
 
 use tracing::{Span, field, info_span};
 

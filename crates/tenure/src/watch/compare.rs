@@ -198,7 +198,8 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Whether a claim with this id holds. Where nobody waits in the store in order, it has a number only once it holds.
+    /// Whether a claim with this id holds. Where nobody waits in the store in order, it has a number only once it
+    /// holds.
     fn holds(&self, id: ClaimId) -> bool {
         self.held_ids.contains(&id)
     }

@@ -32,7 +32,8 @@ async fn a_lease_that_a_stalled_disk_costs_is_told_and_fenced() {
         let guard = soon("the rival's turn", b.lock("x").ttl(ttl).acquire()).await.unwrap();
         (guard, b)
     });
-    // Either etcd keeps the lease, as it should, or it revokes it: then the holder is told, and the next token is higher.
+    // Either etcd keeps the lease, as it should, or it revokes it: then the holder is told, and the next token is
+    // higher.
     let over = tokio::time::timeout(Duration::from_secs(14), held.lost()).await;
     let was_lost = over.is_ok();
     assert_eq!(held.is_held(), !was_lost);

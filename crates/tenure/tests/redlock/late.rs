@@ -68,8 +68,8 @@ async fn a_claim_that_arrives_after_it_was_given_up_is_in_nobodys_way() {
         } else {
             tokio::time::sleep(Duration::from_millis(600)).await;
             let token = next.token().unwrap().to_string();
-            // A node that still had the one given up when it was asked gets it with a renewal, unless the one given up had
-            // proposed a higher token there: the clocks of two clients differ a little.
+            // A node that still had the one given up when it was asked gets it with a renewal, unless the one given
+            // up had proposed a higher token there: the clocks of two clients differ a little.
             let only_it = async || {
                 let records = nodes.records(&name);
                 assert!(next.is_held(), "lost: {records:?}");

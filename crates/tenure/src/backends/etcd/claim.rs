@@ -93,7 +93,8 @@ impl Desk {
         self.clock.now().since(lease.counted_from()) < lease.ttl() / 2
     }
 
-    /// One lease for all claims that nobody else can join; else one of its own, which every process of the session keeps alive.
+    /// One lease for all claims that nobody else can join; else one of its own, which every process of the session
+    /// keeps alive.
     async fn lease_for(&self, request: &ClaimRequest) -> Result<Arc<Lease>> {
         if request.solo {
             self.leases.shared(&self.road, request.ttl).await
@@ -187,7 +188,8 @@ impl Desk {
         self.settle(name, request, Some(own), &line, true).await
     }
 
-    /// Known before it is asked for, so that what its lease has is never taken for nobody's. False if it is being ended.
+    /// Known before it is asked for, so that what its lease has is never taken for nobody's. False if it is being
+    /// ended.
     fn begin(&self, name: &Name, request: &ClaimRequest, key: &[u8], lease: &Arc<Lease>) -> bool {
         // Nothing is taken over from an earlier claim with this id: it may have ended.
         let before = self.known(name, request.id);
@@ -466,8 +468,8 @@ impl Desk {
         Ok(done)
     }
 
-    /// The answer for a claim that has a place by this key. What is trusted from a moment on is not overdue before. None if the claim
-    /// was given up or ended meanwhile, or its lease is gone: what was seen has ended.
+    /// The answer for a claim that has a place by this key. What is trusted from a moment on is not overdue before.
+    /// None if the claim was given up or ended meanwhile, or its lease is gone: what was seen has ended.
     fn stands(&self, id: ClaimId, key: &[u8], created: i64, mut standing: Standing) -> Settled {
         let counted_from = self.vouch(id, key, created, |known| {
             let counted_from = known.lease.counted_from();

@@ -85,7 +85,8 @@ impl Convoy {
         self.yard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction about one name, by itself or together with others. Those of one name are sent in the order they came.
+    /// Runs a transaction about one name, by itself or together with others. Those of one name are sent in the order
+    /// they came.
     ///
     /// # Cancel safety
     ///
@@ -119,11 +120,12 @@ impl Convoy {
         told.await.unwrap_or_else(|_| given_up())
     }
 
-    /// Sends those that wait, as long as there is room: each time a task of its own, so that nobody waits for a caller that nobody polls.
+    /// Sends those that wait, as long as there is room: each time a task of its own, so that nobody waits for a
+    /// caller that nobody polls.
     fn set_out(self: &Arc<Self>) {
         if std::mem::replace(&mut self.yard().setting_out, true) {
-            // Seen to by whoever does so already. That may be this very thread: a runtime that ends drops what is given to it, and so
-            // ends a request that has not begun.
+            // Seen to by whoever does so already. That may be this very thread: a runtime that ends drops what is
+            // given to it, and so ends a request that has not begun.
             return;
         }
         while let Some((together, single)) = self.next_together() {
@@ -259,8 +261,8 @@ impl Yard {
         together
     }
 
-    /// The next of a name that many ask for. Other such names have their turn before it has another; those that few ask for go with the next
-    /// batch.
+    /// The next of a name that many ask for. Other such names have their turn before it has another; those that few
+    /// ask for go with the next batch.
     fn first_of_a_crowd(&mut self) -> Vec<Traveller> {
         let is_crowd = |name: &Name| self.waiting.get(name).is_some_and(|of_name| of_name.len() >= CROWD);
         let Some(place) = self.names.iter().take(LOOKED_AT).position(is_crowd) else { return Vec::new() };

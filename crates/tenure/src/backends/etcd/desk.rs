@@ -48,7 +48,8 @@ pub(super) struct Desk {
 /// How a claim stands, seen from one of its keys.
 pub(super) enum Stood {
     Here(Standing),
-    /// By an earlier key, in this queue: another try, of this or another process, got through as well. What that one has is not this one's.
+    /// By an earlier key, in this queue: another try, of this or another process, got through as well. What that one
+    /// has is not this one's.
     Elsewhere(Line),
 }
 
@@ -129,8 +130,8 @@ impl Desk {
         Ok((own, line.ok_or_else(odd)?))
     }
 
-    /// The front of a queue as it was read; all of it if the front does not tell who holds: names below this one took the room, or all
-    /// that were read hold.
+    /// The front of a queue as it was read; all of it if the front does not tell who holds: names below this one took
+    /// the room, or all that were read hold.
     ///
     /// # Cancel safety
     ///
@@ -168,7 +169,8 @@ impl Desk {
 
     fn wait_for(self: &Arc<Self>, name: &Name, id: ClaimId, own: &Entry) {
         let mut more_is_known = false;
-        // One that was given up meanwhile must not be watched for ever: whoever forgets it comes before this, or after it.
+        // One that was given up meanwhile must not be watched for ever: whoever forgets it comes before this, or
+        // after it.
         self.while_known(id, || {
             more_is_known = self.ear.watches().enter(name, &self.keys.under(name), id, own);
         });
@@ -203,7 +205,8 @@ impl Desk {
             };
             let queue = line.queue(self.wall());
             if let Some(outer) = line.outer_of(&own, id, &queue) {
-                // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and re-enters.
+                // Its owner holds by now, by another lease than this claim is trusted by: it is claimed anew, and
+                // re-enters.
                 if self.withdraw(&own, Some(outer)).await? {
                     self.ended(id, known, Loss::Gone);
                     return Ok(());
@@ -237,8 +240,8 @@ impl Desk {
     ///
     /// Cancel safe: it is told by its next renewal.
     pub(super) async fn is_not_there(&self, id: ClaimId, known: &Known) -> Result<()> {
-        // Its own lease has ended, or it was broken, which is told apart. Should it have joined what its owner holds, or have been claimed
-        // anew, it has another key by now, and goes on.
+        // Its own lease has ended, or it was broken, which is told apart. Should it have joined what its owner holds,
+        // or have been claimed anew, it has another key by now, and goes on.
         let loss = match self.note(id, Some(known.number)).await? {
             Some(note) => Loss::Broken { by: note.by.to_string(), reason: note.reason.to_string() },
             None => Loss::Gone,
@@ -251,7 +254,8 @@ impl Desk {
         self.ear.tell(Event::Granted { id, grant, number });
     }
 
-    /// Adds a claim to the key that holds for its owner, and takes its own key away. None if one of them changed meanwhile.
+    /// Adds a claim to the key that holds for its owner, and takes its own key away. None if one of them changed
+    /// meanwhile.
     ///
     /// # Cancel safety
     ///

@@ -55,8 +55,8 @@ impl Desk {
         }
         let failure = vec![Request::Range(only(&known.key)).into()];
         let request = TxnRequest { compare, success: vec![delete(&known.key)], failure };
-        // What it ends is there for sure, and others wait for that: it goes before what is asked for. One whose key may yet be asked for
-        // goes behind that.
+        // What it ends is there for sure, and others wait for that: it goes before what is asked for. One whose key
+        // may yet be asked for goes behind that.
         let found = if known.created != 0 && !known.unanswered && !known.repeated {
             self.convoy.urgent(name, request).await?
         } else {

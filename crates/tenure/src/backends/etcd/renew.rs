@@ -1,4 +1,5 @@
-//! Keeping claims alive: one keep-alive for each lease, one look at each claim behind it, and one at each queue that they wait in.
+//! Keeping claims alive: one keep-alive for each lease, one look at each claim behind it, and one at each queue that
+//! they wait in.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -167,7 +168,8 @@ impl Desk {
         kept
     }
 
-    /// Reads every claim of the batch over the link that its lease was kept alive by, in order. An error if none could be read.
+    /// Reads every claim of the batch over the link that its lease was kept alive by, in order. An error if none
+    /// could be read.
     async fn read_all(&self, link: &Link, claims: &[&Asked]) -> Result<Vec<std::result::Result<Read, Status>>> {
         let pieces = claims.chunks(READS_MAX).map(|piece| self.read_piece(link, piece));
         let all: Vec<_> = join_all(pieces).await.into_iter().flatten().collect();
@@ -181,7 +183,8 @@ impl Desk {
         match self.read(link, piece).await {
             Ok(reads) => reads.into_iter().map(Ok).collect(),
             Err(_) if piece.len() > 1 && !link.is_left() => {
-                // It is because of one of them, such as a value that is too large to be read. Which one, each finds out by itself.
+                // It is because of one of them, such as a value that is too large to be read. Which one, each finds
+                // out by itself.
                 let each = piece.iter().map(|asked| async move {
                     let read = self.read(link, &[asked]).await?.pop();
                     read.ok_or_else(|| Status::internal("an answer is missing"))

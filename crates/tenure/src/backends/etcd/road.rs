@@ -76,8 +76,9 @@ impl Road {
         }
     }
 
-    /// A link that answers, as far as is known: one over which something went unanswered for about so long is left. Of many that miss
-    /// an answer, the first finds a new link for all; and one that answers is kept, whatever somebody thought of an answer.
+    /// A link that answers, as far as is known: one over which something went unanswered for about so long is left.
+    /// Of many that miss an answer, the first finds a new link for all; and one that answers is kept, whatever
+    /// somebody thought of an answer.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! Ending what lives by a shared lease without being asked for: claims that nobody renews, and keys that landed late.
 //!
-//! What is to be ended is marked first, where all look before they trust a claim, and its key is then deleted as it was read. So no
-//! delete that is under way can meet a key that somebody trusts.
+//! What is to be ended is marked first, where all look before they trust a claim, and its key is then deleted as it
+//! was read. So no delete that is under way can meet a key that somebody trusts.
 
 use std::sync::Arc;
 

@@ -66,7 +66,8 @@ impl Claims {
             return Vec::new();
         }
         let gone = |known: &Known| {
-            // One that is being ended is so until its key is gone for sure: with its lease, which nobody else keeps alive.
+            // One that is being ended is so until its key is gone for sure: with its lease, which nobody else keeps
+            // alive.
             let lived = if known.ending { known.asked.max(known.lease.counted_from()) } else { known.asked };
             now.since(lived) >= 2 * known.ttl.max(known.lease.ttl())
         };
@@ -87,8 +88,8 @@ impl Claims {
         self.0.get_mut(&id).filter(|known| known.has(key, created) && !known.ending)
     }
 
-    /// The claims that live by a lease, and that nobody has asked for since their ttl: from now on they are being ended, whoever
-    /// asks for them. So are those of which the end was not answered before.
+    /// The claims that live by a lease, and that nobody has asked for since their ttl: from now on they are being
+    /// ended, whoever asks for them. So are those of which the end was not answered before.
     fn end_overdue(&mut self, lease: i64, now: Moment) -> Vec<(ClaimId, Known)> {
         let overdue = |known: &Known| known.lease.id == lease && now.since(known.asked) >= known.ttl;
         let overdue = self.0.iter_mut().filter(|(_, known)| overdue(known));
@@ -243,7 +244,8 @@ impl Desk {
         }
     }
 
-    /// A claim has no key any more. If there is none that may yet come, its lease keeps nothing alive: the next claim may have it.
+    /// A claim has no key any more. If there is none that may yet come, its lease keeps nothing alive: the next claim
+    /// may have it.
     pub(super) fn spare_lease_of(&self, gone: Option<Known>) {
         if let Some(gone) = gone.filter(|gone| !gone.unanswered && !gone.repeated) {
             self.leases.give_back(gone.lease);

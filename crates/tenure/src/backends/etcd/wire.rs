@@ -1,4 +1,5 @@
-//! The messages of etcd's v3 API that locks need, by the numbers they have on the wire. What is left out is skipped when read.
+//! The messages of etcd's v3 API that locks need, by the numbers they have on the wire. What is left out is skipped
+//! when read.
 
 use prost::{Message, Oneof};
 

@@ -24,7 +24,8 @@ pub(in crate::backends) struct Identity {
 }
 
 impl Files {
-    /// Reads the files, or says what is wrong with one of them. `options` are the names of those for certificate and key.
+    /// Reads the files, or says what is wrong with one of them. `options` are the names of those for certificate and
+    /// key.
     pub(in crate::backends) fn read(&self, options: [&str; 2]) -> Result<Pem, String> {
         let ca = self.ca.as_ref().map(|path| authorities(path)).transpose()?;
         let identity = match (&self.cert, &self.key) {

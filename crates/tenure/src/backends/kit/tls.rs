@@ -1,4 +1,5 @@
-//! What the stores share of TLS: the files that a URL names, what a port speaks, and why a server is not trusted. `pem.rs` reads the files.
+//! What the stores share of TLS: the files that a URL names, what a port speaks, and why a server is not trusted.
+//! `pem.rs` reads the files.
 
 use std::time::Duration;
 

@@ -30,8 +30,8 @@ const PORT: u16 = 5432;
 /// Asks a server whether it has TLS; it answers with one letter.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment only; and while it does
-/// not, the others are asked again: one of them may be about to take its place.
+/// Connects to the first of the hosts that takes writes. One that does not answer holds the next one up for a moment
+/// only; and while it does not, the others are asked again: one of them may be about to take its place.
 ///
 /// # Cancel safety
 ///

@@ -40,8 +40,8 @@ pub(super) fn is_handshake(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_none() && error.to_string().contains("TLS handshake")
 }
 
-/// Whether nobody gets in this way, whatever the password: with TLS, without it, or from there. Poolers say it by a code
-/// of their own.
+/// Whether nobody gets in this way, whatever the password: with TLS, without it, or from there. Poolers say it by a
+/// code of their own.
 pub(super) fn is_turned_away(error: &tokio_postgres::Error) -> bool {
     let by_pooler = |told: &DbError| told.code().code() == "08P01" && told.message().contains("SSL required");
     error.as_db_error().is_some_and(|told| {
@@ -162,7 +162,8 @@ fn translate(error: tokio_postgres::Error) -> Error {
         code if matches!(code.code().get(..2), Some("53" | "57")) => {
             (ErrorKind::Unavailable, "PostgreSQL cannot do it at the moment")
         }
-        // Whatever ends a connection that had begun, or a pooler's way to say so; but not what the URL asks for in vain.
+        // Whatever ends a connection that had begun, or a pooler's way to say so; but not what the URL asks for in
+        // vain.
         code if is_of_the_connection(told) && !matches!(code.code().get(..2), Some("0A" | "22" | "42")) => {
             (ErrorKind::Unavailable, "PostgreSQL ended the connection")
         }

@@ -1,8 +1,8 @@
 //! What is pending, and what of it goes together.
 //!
-//! Four kinds of workers, so that none has to wait for another's trouble: most operations, renewals, renewals that are
-//! asked for again because the first went unanswered, and names whose row somebody else has locked. Only the last wait for a row, one worker for
-//! each name, whatever is asked of it meanwhile.
+//! Four kinds of workers, so that none has to wait for another's trouble: most operations, renewals, renewals that
+//! are asked for again because the first went unanswered, and names whose row somebody else has locked. Only the last
+//! wait for a row, one worker for each name, whatever is asked of it meanwhile.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -92,8 +92,8 @@ impl Task {
         drop(self.reply.send(all));
     }
 
-    /// Whoever asked has left, and was told nothing. A release is done all the same; and it may overtake what it ends, which
-    /// therefore must not come after it.
+    /// Whoever asked has left, and was told nothing. A release is done all the same; and it may overtake what it
+    /// ends, which therefore must not come after it.
     pub(super) fn is_left(&self) -> bool {
         self.reply.is_closed() && self.kind != Kind::Release
     }
@@ -163,8 +163,8 @@ impl State {
         Lane::Work
     }
 
-    /// A connection for an operation that its caller may do himself, counted as a worker: nothing else goes on that it could share a
-    /// statement with, or have to wait for.
+    /// A connection for an operation that its caller may do himself, counted as a worker: nothing else goes on that
+    /// it could share a statement with, or have to wait for.
     pub(super) fn hire_caller(&mut self, name: &Name, op: &Op) -> Option<Hired> {
         let is_plain = matches!(Kind::of(op), Kind::Claim | Kind::Release);
         let is_quiet = self.working[Lane::Work as usize] == 0 && self.releases.is_empty() && self.others.is_empty();

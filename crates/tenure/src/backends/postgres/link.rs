@@ -21,8 +21,9 @@ use crate::error::Result;
 /// How long one statement may take. Whoever asked has given up long before.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// What a connection is set to that is known to be nobody else's. All statements find rows by their names, however many: planned anew each
-/// time, that takes longer than to run them. And what may wait for a row for longer says so itself.
+/// What a connection is set to that is known to be nobody else's. All statements find rows by their names, however
+/// many: planned anew each time, that takes longer than to run them. And what may wait for a row for longer says so
+/// itself.
 const OWN: &str = "SET plan_cache_mode = force_generic_plan; SET lock_timeout = 200";
 
 /// What a connection that listens is told.
@@ -198,8 +199,8 @@ impl Link {
         }
     }
 
-    /// Whether it failed because of what was prepared, which is forgotten then: a pooler has mixed it up, or a table has changed since. It ran
-    /// nothing, and may be tried again.
+    /// Whether it failed because of what was prepared, which is forgotten then: a pooler has mixed it up, or a table
+    /// has changed since. It ran nothing, and may be tried again.
     pub(super) fn unprepared(&self, error: &tokio_postgres::Error) -> bool {
         let lost = is_lost_statement(error);
         if lost {

@@ -1,9 +1,9 @@
 //! PostgreSQL: one row for each name.
 //!
-//! `postgres://USER:PASSWORD@HOST[:PORT][,HOST2]/DATABASE`. A free name is taken by one statement, and freed by one; operations pending
-//! at the same moment share it. Whatever else there is to decide, the row is locked and the rule of [`machine`](crate::machine)
-//! applied to it, and the transaction's commit tells the waiter that was granted (`NOTIFY`). No connection is held while a lock
-//! is: a few serve all claims of a client, and one more listens.
+//! `postgres://USER:PASSWORD@HOST[:PORT][,HOST2]/DATABASE`. A free name is taken by one statement, and freed by one;
+//! operations pending at the same moment share it. Whatever else there is to decide, the row is locked and the rule
+//! of [`machine`](crate::machine) applied to it, and the transaction's commit tells the waiter that was granted
+//! (`NOTIFY`). No connection is held while a lock is: a few serve all claims of a client, and one more listens.
 //!
 //! | fault | exclusion |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | failover to a standby | kept if replication is synchronous; else two leases may be valid at once, and only the token protects |
 //! | step of the server's clock | forward: claims end early, and only the token protects |
 //!
-//! Tokens are the server's time in microseconds, or one more than the last: they grow whatever the clock does, as long as the
-//! tables live.
+//! Tokens are the server's time in microseconds, or one more than the last: they grow whatever the clock does, as
+//! long as the tables live.
 
 #[cfg(test)]
 mod check;
@@ -88,8 +88,9 @@ impl PostgresBackend {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a URL that is none, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable)
-    /// if no server answers or only a standby does, [`ErrorKind::Denied`](crate::ErrorKind::Denied) for wrong credentials or a right that is missing.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a URL that is none,
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no server answers or only a standby does,
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for wrong credentials or a right that is missing.
     ///
     /// # Cancel safety
     ///

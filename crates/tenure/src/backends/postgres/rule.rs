@@ -1,5 +1,5 @@
-//! Everything else: the rows are locked, the rule is applied to their queues, and they are written, in one transaction of two round
-//! trips.
+//! Everything else: the rows are locked, the rule is applied to their queues, and they are written, in one
+//! transaction of two round trips.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,8 +30,8 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    /// What begins a transaction. A client that hangs within it must not hold others up for long; and whatever the server's default, one that waited for
-    /// a row sees what became of it.
+    /// What begins a transaction. A client that hangs within it must not hold others up for long; and whatever the
+    /// server's default, one that waited for a row sees what became of it.
     const fn begin(self) -> &'static str {
         match self {
             Self::Not | Self::Briefly => {
@@ -118,7 +118,8 @@ impl Desk {
             };
             match failed {
                 Failed::Missing(names) if tries < TRIES_MAX => {
-                    // In a transaction of its own: rows that are made are locked in another order than rows that are there.
+                    // In a transaction of its own: rows that are made are locked in another order than rows that are
+                    // there.
                     match link.raw(&self.statements.make, &[(&names, Type::TEXT_ARRAY)]).await.map_err(not_applied)? {
                         Ok(_) => {}
                         Err(error) if is_collision(&error) => {}
@@ -174,7 +175,8 @@ impl Desk {
             }
             Err(failed) => Err(failed),
         };
-        // Whatever failed, and be it the beginning: nobody uses the connection before it is known to be in no transaction.
+        // Whatever failed, and be it the beginning: nobody uses the connection before it is known to be in no
+        // transaction.
         if done.is_err() && !link.is_closed() && link.execute("ROLLBACK").await.is_err() {
             link.give_up();
         }
@@ -222,8 +224,8 @@ impl Desk {
     }
 }
 
-/// What a statement within a transaction answers. If it was refused nothing is applied; if its answer was lost, and that of what was sent
-/// with it, nobody knows.
+/// What a statement within a transaction answers. If it was refused nothing is applied; if its answer was lost, and
+/// that of what was sent with it, nobody knows.
 fn answered(link: &Link, answer: Answer) -> Tried<Vec<Row>> {
     answer.map_err(|error| {
         link.judge(&error);
@@ -254,7 +256,8 @@ fn decide(rows: &[Row], ops: &[&(Name, Op)], wait: Wait) -> Tried<Decided> {
         queues.insert(name, (before, queue));
     }
     let is_missing = |(name, op): &(Name, Op)| {
-        // What was claimed may be about to appear, and then a release must not have come before it: to make the row waits for that.
+        // What was claimed may be about to appear, and then a release must not have come before it: to make the row
+        // waits for that.
         let needs_row = matches!(op, Op::Claim(_) | Op::Release { number: None, .. });
         needs_row && !queues.contains_key(name.as_str()) && !held.contains(name.as_str())
     };
@@ -304,8 +307,9 @@ fn hands_over(op: &Op) -> bool {
     matches!(op, Op::Release { .. } | Op::NextBlock { .. } | Op::Break { .. })
 }
 
-/// A claim that joins a queue, or is refused: its client asks again should the server have forgotten it, and nobody trusts it before. Not so a
-/// renewal, which a waiter counts on when it is granted; and what is granted is written to the disk with all that came before.
+/// A claim that joins a queue, or is refused: its client asks again should the server have forgotten it, and nobody
+/// trusts it before. Not so a renewal, which a waiter counts on when it is granted; and what is granted is written to
+/// the disk with all that came before.
 fn holds_nothing(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Stands(Standing { state: Err(_), .. }) | Outcome::Busy(_) | Outcome::Refused(_))
 }

@@ -2,23 +2,25 @@
 
 use crate::hash::fnv1a;
 
-/// The server's time in microseconds. Not `now()`, which stands still within a transaction; and not `extract`, whose decimal numbers take
-/// longer. Both factors have one type: for two types PostgreSQL would take an operator that somebody put into `public`.
+/// The server's time in microseconds. Not `now()`, which stands still within a transaction; and not `extract`, whose
+/// decimal numbers take longer. Both factors have one type: for two types PostgreSQL would take an operator that
+/// somebody put into `public`.
 pub(super) const NOW: &str = "(pg_catalog.date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint";
 
-/// What a statement that may have to wait for another's insertion begins with: not longer than a second, for this transaction only. A
-/// pooler would give a setting of the session to others.
+/// What a statement that may have to wait for another's insertion begins with: not longer than a second, for this
+/// transaction only. A pooler would give a setting of the session to others.
 const LIMITED: &str = "set_config('lock_timeout', '1000', true)";
 
-/// Which of a queue's clients are there: they have a lock that cannot be had. It is tried for and given back at once, since another one
-/// who looks for the same client would take whoever tries for the client.
+/// Which of a queue's clients are there: they have a lock that cannot be had. It is tried for and given back at once,
+/// since another one who looks for the same client would take whoever tries for the client.
 const HEARD: &str = "ARRAY(SELECT key FROM pg_catalog.unnest(inboxes) AS key
                      WHERE CASE WHEN pg_try_advisory_lock(key) THEN NOT pg_advisory_unlock(key) ELSE true END)";
 
 /// The first key of the lock that is a name's turn: "tenu".
 const TURNS: i32 = 0x7465_6e75;
 
-/// How long a name is remembered after its last grant, in microseconds: far longer than any statement whose answer a client takes.
+/// How long a name is remembered after its last grant, in microseconds: far longer than any statement whose answer a
+/// client takes.
 const SWEPT_AFTER: u64 = 3_600_000_000;
 
 /// The columns that [`queue_of`](super::rows::queue_of) reads.
@@ -77,12 +79,14 @@ impl Statements {
         let take_one = taken(&unlocked_if(&format!("queue IS NULL AND (id IS NULL OR expires <= {NOW})")));
         Self {
             schema: schema.to_owned(),
-            // A free name, new or not: taken by this one statement. Names are locked in their order, here and everywhere, so that no two
-            // clients wait for each other, and what somebody else has locked is passed over. The clock is read once a row is locked.
+            // A free name, new or not: taken by this one statement. Names are locked in their order, here and
+            // everywhere, so that no two clients wait for each other, and what somebody else has locked is passed
+            // over. The clock is read once a row is locked.
             //
-            // The token of a row that is made is read before, and the name might be made, used and swept by others until then. But a client
-            // takes no answer later than `ANSWER_MAX` after it asked, and nothing is swept that was granted in the last hour: so whatever token
-            // was given meanwhile is still in the row, and the insertion finds it there.
+            // The token of a row that is made is read before, and the name might be made, used and swept by others
+            // until then. But a client takes no answer later than `ANSWER_MAX` after it asked, and nothing is swept
+            // that was granted in the last hour: so whatever token was given meanwhile is still in the row, and the
+            // insertion finds it there.
             claim: format!(
                 "WITH asked AS MATERIALIZED (
                    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) AS a(name, id, ttl, block, client)),
@@ -125,7 +129,8 @@ impl Statements {
                  WHERE n.name = l.name AND n.name = a.name AND n.id = a.id AND n.queue IS NULL AND n.expires > {NOW}
                  RETURNING n.id, n.number, n.ttl, n.token, n.block_end, n.granted"
             ),
-            // The same for one name alone, which the server does sooner; and sooner still if its row is known to be there.
+            // The same for one name alone, which the server does sooner; and sooner still if its row is known to be
+            // there.
             take_one: take_one.clone(),
             claim_one: format!(
                 "WITH taken AS ({take_one}),
@@ -140,10 +145,11 @@ impl Statements {
                  SELECT * FROM taken UNION ALL SELECT * FROM made"
             ),
             release_one: freed(&unlocked_if("queue IS NULL")),
-            // Where the connection's own limit sees to it that a locked row is not waited for, it need not be locked first. If somebody changed
-            // the row meanwhile, the server reads it and the clock again. If he only had it locked, the clock was read before: the claim
-            // is then counted from a moment after it was asked for all the same, which is all that its client relies on, and what an earlier
-            // moment leaves unexpired is not taken.
+            // Where the connection's own limit sees to it that a locked row is not waited for, it need not be locked
+            // first. If somebody changed the row meanwhile, the server reads it and the clock again. If he only had
+            // it locked, the clock was read before: the claim is then counted from a moment after it was asked for
+            // all the same, which is all that its client relies on, and what an earlier moment leaves unexpired is
+            // not taken.
             take_direct: taken("$1"),
             release_direct: freed("$1"),
             // Whoever locks a row that is made here reads the clock after that.
@@ -187,7 +193,8 @@ impl Statements {
                  ORDER BY name LIMIT $3"
             ),
             anywhere: format!("SELECT name FROM {schema}.names TABLESAMPLE SYSTEM (1) LIMIT 1"),
-            // A bounded piece of the table at a time. What is forgotten was granted an hour ago at least, by the clock of tokens and of claims.
+            // A bounded piece of the table at a time. What is forgotten was granted an hour ago at least, by the
+            // clock of tokens and of claims.
             sweep: format!(
                 "WITH piece AS MATERIALIZED (
                    SELECT name FROM {schema}.names, (SELECT {LIMITED}) limited WHERE name > $1 ORDER BY name LIMIT 1000),

@@ -23,8 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long what was sent may go unacknowledged before the connection counts as dead.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// The most connections of a client to one host: twice as many as it ever works with. One that was given up because it does not answer
-/// stays, here and in the server, until it has answered.
+/// The most connections of a client to one host: twice as many as it ever works with. One that was given up because
+/// it does not answer stays, here and in the server, until it has answered.
 const CONNECTIONS_MAX: usize = 24;
 
 /// Where to connect, and how.

@@ -1,4 +1,5 @@
-//! The workers: each takes what is pending together, by one statement where it is the plain case, by the rule where not.
+//! The workers: each takes what is pending together, by one statement where it is the plain case, by the rule where
+//! not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::name::Name;
 /// How many names are remembered as contended.
 const CONTENDED_MAX: usize = 4096;
 
-/// How long a renewal that is asked for again may take to connect, and then to be answered: what is asked for after it waits behind it, and
-/// whoever is asked by then may answer.
+/// How long a renewal that is asked for again may take to connect, and then to be answered: what is asked for after
+/// it waits behind it, and whoever is asked by then may answer.
 const FRESH_MAX: Duration = Duration::from_secs(3);
 
 /// How often operations of one name that the store refuses are parted: enough to find a single one of them.
@@ -93,7 +94,8 @@ impl Desk {
         self.worked.notify_one();
     }
 
-    /// What is left of a batch goes name by name, by workers who have time to wait. The first of them gets this one's connection.
+    /// What is left of a batch goes name by name, by workers who have time to wait. The first of them gets this one's
+    /// connection.
     pub(super) fn leave_alone(self: &Arc<Self>, left: Sheet, link: &mut Option<Link>) {
         let (tasks, partly) = left.into_left();
         for rest in partly {
@@ -120,7 +122,8 @@ impl Desk {
         let mut sheet = Sheet::of(tasks);
         if lane == Lane::Alone {
             let all: Vec<usize> = sheet.left();
-            // Others are not to wait for long because somebody keeps some rows locked; whoever asked for those asks again.
+            // Others are not to wait for long because somebody keeps some rows locked; whoever asked for those asks
+            // again.
             let wait = if self.state().has_more_alone() { Wait::InTurn } else { Wait::Long };
             Box::pin(self.by_rule(link, &mut sheet, &all, wait)).await;
             sheet.reply();
@@ -211,7 +214,8 @@ impl Desk {
         outcomes
     }
 
-    /// Which of them are about names that others wanted when this client last looked: the plain statement would be in vain, and a commit.
+    /// Which of them are about names that others wanted when this client last looked: the plain statement would be in
+    /// vain, and a commit.
     fn contended(&self, ops: &[&(Name, Op)]) -> Vec<bool> {
         let state = self.state();
         if state.contended.is_empty() {

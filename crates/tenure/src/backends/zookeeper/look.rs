@@ -171,8 +171,8 @@ impl Desk {
         Ok(Judged::Waits(queue.place_at_the_end(now), ahead(&before, request.shape)))
     }
 
-    /// How an exclusive claim waits behind exclusive ones of other owners: the first holds, the last is waited for. None if
-    /// there are none, or the first turns out to be no claim.
+    /// How an exclusive claim waits behind exclusive ones of other owners: the first holds, the last is waited for.
+    /// None if there are none, or the first turns out to be no claim.
     ///
     /// Holders that have gone since the listing are passed over. In a queue that moves on as fast as it is listed,
     /// everybody would list it again and again otherwise; and whoever waits has a watch on the last one, whoever holds.
@@ -215,7 +215,8 @@ impl Desk {
         listing.front.get_or_try_init(look).await.cloned()
     }
 
-    /// The claims among these nodes, and what those say that matter to an owner with this tag. None if one of them has gone.
+    /// The claims among these nodes, and what those say that matter to an owner with this tag. None if one of them
+    /// has gone.
     async fn claims_among<'a>(
         &self,
         session: &Session,
@@ -227,8 +228,8 @@ impl Desk {
         let mut seen = HashMap::new();
         // Each time either all is known, or there is one less that is not.
         loop {
-            // The first is who holds, those of this owner decide whether it re-enters, and what is not called as claims are here
-            // may be data. Of the others the shape is enough.
+            // The first is who holds, those of this owner decide whether it re-enters, and what is not called as
+            // claims are here may be data. Of the others the shape is enough.
             let matters = |(place, node): &(usize, &&Node)| *place == 0 || node.tag == Some(tag) || node.id.is_none();
             let asked = claims.iter().enumerate().filter(matters).filter(|(_, node)| !seen.contains_key(&node.name));
             let asked: Vec<Node> = asked.map(|(_, node)| (*node).clone()).collect();

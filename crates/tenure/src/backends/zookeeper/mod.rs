@@ -1,9 +1,10 @@
 //! ZooKeeper: claims are ephemeral sequential nodes, and so wait in the order the servers gave them.
 //!
-//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT?OPTIONS`. A name is one znode, and each claim of it a child called as Apache
-//! Curator calls its own: both exclude each other. Whoever stands first holds; whoever waits watches the one before it. Each
-//! ttl has a session of its own whose timeout it is, and which is kept alive by a write: an answer to that proves that the
-//! quorum knows of the session, while an answered ping only proves that one server lives.
+//! `zookeeper://[USER:PASSWORD@]HOST1[:PORT],HOST2,HOST3/CHROOT?OPTIONS`. A name is one znode, and each claim of it a
+//! child called as Apache Curator calls its own: both exclude each other. Whoever stands first holds; whoever waits
+//! watches the one before it. Each ttl has a session of its own whose timeout it is, and which is kept alive by a
+//! write: an answer to that proves that the quorum knows of the session, while an answered ping only proves that one
+//! server lives.
 //!
 //! | fault | exclusion |
 //! |---|---|
@@ -140,8 +141,8 @@ impl Backend for ZookeeperBackend {
     }
 
     fn renew(&self, batch: Vec<RenewRequest>, _fresh: bool) -> Call<Answer<Vec<Renewed>>> {
-        // A session has one connection, and the client library has no way to give it up. It does so by itself when it is silent,
-        // which it is soon after a write was not answered: servers answer a session in order.
+        // A session has one connection, and the client library has no way to give it up. It does so by itself when it
+        // is silent, which it is soon after a write was not answered: servers answer a session in order.
         carried(&self.desk.runtime, renew::renew(self.desk.clone(), batch))
     }
 

@@ -36,8 +36,8 @@ const PASSWORD_BYTES: usize = 16;
 /// What a server that has no quorum answers to most words.
 const NOT_SERVING: &str = "not currently serving requests";
 
-/// What is asked of a server: what it gives to those who ask for the one and the other timeout. What it gives to one who asks
-/// for something in between follows.
+/// What is asked of a server: what it gives to those who ask for the one and the other timeout. What it gives to one
+/// who asks for something in between follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     pub(super) shortest: Duration,
@@ -82,8 +82,8 @@ impl Reply {
         self.closed.or(self.away).unwrap_or_else(|| "no answer".to_owned())
     }
 
-    /// Whether a session that is answered writes may be at this server without it having said so. One that hangs answers
-    /// nobody; but one that turns away others may go on serving those it has.
+    /// Whether a session that is answered writes may be at this server without it having said so. One that hangs
+    /// answers nobody; but one that turns away others may go on serving those it has.
     pub(super) fn leaves_doubt(&self, writes_are_answered: bool) -> bool {
         self.closed.is_some() || (self.hangs && !writes_are_answered)
     }

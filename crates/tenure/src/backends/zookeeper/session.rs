@@ -27,17 +27,17 @@ use crate::error::{Error, ErrorKind, Result};
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// How long making a session may take, with all tries.
 const CONNECT_MAX: Duration = Duration::from_secs(8);
-/// A connection that is silent for this part of the ttl is given up, and for so long at most. A server that is cut off from its
-/// leader is: once a write of a session waits there, all else that the session asks waits behind it, pings too. A lease is to
-/// outlive that also if the session comes to that server once more; the rest of the ttl is for the renewal that comes before,
-/// and for asking all servers again.
+/// A connection that is silent for this part of the ttl is given up, and for so long at most. A server that is cut
+/// off from its leader is: once a write of a session waits there, all else that the session asks waits behind it,
+/// pings too. A lease is to outlive that also if the session comes to that server once more; the rest of the ttl is
+/// for the renewal that comes before, and for asking all servers again.
 const SILENT_PART: u32 = 6;
 const SILENT_MAX: Duration = Duration::from_secs(3);
 /// A short ttl gives a larger part, up to so long: servers pause now and then.
 const SILENT_PART_SHORT: u32 = 4;
 const SILENT_SHORT: Duration = Duration::from_millis(500);
-/// A session whose claims are due again as soon as they are renewed is written to once in this part of its timeout, so that
-/// asking has an end: when a tick is long beside the ttl, or the servers are just coming back.
+/// A session whose claims are due again as soon as they are renewed is written to once in this part of its timeout,
+/// so that asking has an end: when a tick is long beside the ttl, or the servers are just coming back.
 const REST_PART: u32 = 12;
 /// How often the parents of a node are made before giving up: whoever removes empty ones comes once a minute.
 const TRIES_MAX: usize = 4;
@@ -98,8 +98,8 @@ impl Drop for Session {
                 let connector = connector(&self.settings, self.timeout).with_session(self.client.session().clone());
                 self.runtime.spawn(close::close(connector, self.settings.servers(&self.hosts), closing));
             }
-            // It is left to its timeout, for a claim may be meant to outlive the one who made it. Without one, this node is
-            // all that it has. Sent now, and nobody waits for it.
+            // It is left to its timeout, for a claim may be meant to outlive the one who made it. Without one, this
+            // node is all that it has. Sent now, and nobody waits for it.
             None => drop(self.client.delete(&self.beat, None)),
         }
     }
@@ -220,7 +220,8 @@ impl Session {
         self.client.state() == SessionState::SyncConnected
     }
 
-    /// Sends a request, and takes note of what its answer proves. `begin` sends it when it is called, in the order of calls.
+    /// Sends a request, and takes note of what its answer proves. `begin` sends it when it is called, in the order of
+    /// calls.
     ///
     /// # Cancel safety
     ///
@@ -272,7 +273,8 @@ impl Session {
         self.pulse().tick()
     }
 
-    /// Keeps the session alive, and proves it: by a write of its own. Those who come while one is under way share the next.
+    /// Keeps the session alive, and proves it: by a write of its own. Those who come while one is under way share the
+    /// next.
     ///
     /// # Cancel safety
     ///

@@ -33,8 +33,8 @@ impl Tls {
 
 fn options(ca: &[u8], own: Option<&Identity>) -> std::result::Result<TlsOptions, zookeeper_client::Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // The client library takes the process's, and would end the process if there is none and several could be meant.
-        // Whoever was faster has chosen then.
+        // The client library takes the process's, and would end the process if there is none and several could be
+        // meant. Whoever was faster has chosen then.
         drop(provider().install_default());
     }
     let options = TlsOptions::new().with_pem_ca(&String::from_utf8_lossy(ca))?;
