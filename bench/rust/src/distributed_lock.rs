@@ -1,4 +1,5 @@
-//! distributed-lock-redis, as its README has it: one provider, a lock for each name, `acquire` and an awaited `release`.
+//! distributed-lock-redis, as its README has it: one provider, a lock for each name, `acquire` and an awaited
+//! `release`.
 
 use std::sync::Arc;
 use std::time::Duration;

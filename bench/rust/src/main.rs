@@ -1,4 +1,5 @@
-//! Contestants in Rust: rslock, distributed-lock and PostgreSQL's advisory locks. `driver ORDER`, as `bench/README.md` has it.
+//! Contestants in Rust: rslock, distributed-lock and PostgreSQL's advisory locks. `driver ORDER`, as
+//! `bench/README.md` has it.
 
 mod distributed_lock;
 mod postgres;

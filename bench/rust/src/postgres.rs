@@ -1,5 +1,5 @@
-//! PostgreSQL's advisory locks: by plain statements, and by sqlx's `PgAdvisoryLock`, as its documentation has it. A session waits
-//! in its connection, so each lock that is held or asked for has one.
+//! PostgreSQL's advisory locks: by plain statements, and by sqlx's `PgAdvisoryLock`, as its documentation has it. A
+//! session waits in its connection, so each lock that is held or asked for has one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

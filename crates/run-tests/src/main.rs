@@ -1,5 +1,5 @@
-//! Runs the test programs that cargo built, several at a time: most tests wait for servers and deadlines, so programs side by
-//! side take a fraction of the time, and a program's own threads cannot do it alone.
+//! Runs the test programs that cargo built, several at a time: most tests wait for servers and deadlines, so programs
+//! side by side take a fraction of the time, and a program's own threads cannot do it alone.
 //!
 //! `cargo test --no-run --message-format json | run-tests` runs each program as `cargo test` would: in its package's folder, on
 //! its own. A program's output is kept in `--logs` and printed whole if it failed. The last line has the totals.
@@ -22,7 +22,7 @@ use crate::report::Report;
 #[command(about = "Runs the test programs named in cargo's messages on standard input")]
 pub(crate) struct Options {
     /// How many programs run at a time
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// How many tests of one program run at a time
     #[arg(long, default_value_t = 4)]

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 /// The programs that take longest, longest first: one that starts last would be waited for alone.
 const LONGEST: [&str; 8] = [
-    "tenure::redlock",
-    "tenure::redis",
-    "tenure-cli::cli",
-    "tenure::zookeeper",
     "tenure-testkit::conformance",
+    "tenure-cli::cli",
+    "tenure::redis",
     "tenure",
     "tenure::postgres",
+    "tenure::redlock",
+    "tenure::zookeeper",
     "tenure::etcd",
 ];
 

@@ -59,8 +59,8 @@ fn run(program: &Program, options: &Options) -> Outcome {
     Outcome { name: program.name.clone(), counts: counts.unwrap_or_default(), took: started.elapsed(), failure, said }
 }
 
-/// The thread that calls this waits for the child, so that the child is killed if this process ends before it. Tests of signals need
-/// these as a terminal leaves them, and a script in the background has SIGINT ignored.
+/// The thread that calls this waits for the child, so that the child is killed if this process ends before it. Tests
+/// of signals need these as a terminal leaves them, and a script in the background has SIGINT ignored.
 fn start(program: &Program, options: &Options, log: File) -> std::io::Result<Child> {
     Command::new("env")
         .args(["--default-signal", "setpriv", "--pdeathsig", "KILL", "--"])

@@ -95,8 +95,8 @@ impl Contest<'_> {
     }
 }
 
-/// Seconds that the contest is under way before it counts: what waits and is woken has not run before, and is compiled only now
-/// where a compiler works at run time.
+/// Seconds that the contest is under way before it counts: what waits and is woken has not run before, and is
+/// compiled only now where a compiler works at run time.
 pub fn lead(contestant: &Contestant) -> f64 {
     if contestant.starts_slowly() { 3.0 } else { 0.2 }
 }
@@ -117,7 +117,8 @@ fn since(mut answer: Value, from_us: f64) -> Value {
     answer
 }
 
-/// How many pairs each process does before it is ready. Thirty-two that start slowly would take too long for as many as eight do.
+/// How many pairs each process does before it is ready. Thirty-two that start slowly would take too long for as many
+/// as eight do.
 pub fn warmup_pairs(contestant: &Contestant, processes: usize) -> usize {
     match processes {
         _ if !contestant.starts_slowly() => 200,

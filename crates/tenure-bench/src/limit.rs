@@ -11,8 +11,8 @@ use tenure_testkit::servers::Redis;
 pub const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 const OWNER: &str = "0123456789abcdef";
-/// How many keys there are for each request of `redis-benchmark`, which draws them at random: nearly all requests then have one of
-/// their own.
+/// How many keys there are for each request of `redis-benchmark`, which draws them at random: nearly all requests
+/// then have one of their own.
 const KEYS_PER_REQUEST: usize = 10;
 /// Sets the keys that are then deleted, a part of them at a time.
 const FILL: &str =
@@ -40,7 +40,8 @@ fn rate(server: &Redis, requests: usize, command: &[&str]) -> Result<f64, String
 }
 
 /// Pairs per second of the classic lock as fast as the server goes: `SET NX PX`, then compare and delete, each with 16
-/// connections and pipelines of 16 over distinct keys: some 95 of 100 set a key that is free, and delete one that is theirs.
+/// connections and pipelines of 16 over distinct keys: some 95 of 100 set a key that is free, and delete one that is
+/// theirs.
 ///
 /// # Errors
 ///
@@ -58,7 +59,8 @@ pub fn pairs(server: &Redis, requests: usize) -> Result<Value, String> {
     Ok(json!({ "pairs_per_s": 1.0 / (1.0 / set + 1.0 / delete), "set_per_s": set, "evalsha_per_s": delete }))
 }
 
-/// The classic lock by the client that tenure uses, with nothing around it. It does not wait: a name that is taken is an error.
+/// The classic lock by the client that tenure uses, with nothing around it. It does not wait: a name that is taken is
+/// an error.
 #[derive(Clone)]
 pub struct Classic {
     connection: redis::aio::MultiplexedConnection,

@@ -26,14 +26,16 @@ enum What {
         /// To see whether everything works: one short round without peers.
         #[arg(long)]
         quick: bool,
-        /// Only these of pairs, hot, crowd, takeover, held, outage, waiters, names, redlock and embedded; all if not told.
+        /// Only these of pairs, hot, crowd, takeover, held, outage, waiters, names, redlock, service and embedded;
+        /// all if not told.
         #[arg(long, value_delimiter = ',', value_name = "QUESTION,..")]
         only: Vec<String>,
-        /// Only these of redis, redlock, embedded, memory, etcd, postgres and zookeeper; all if not told.
+        /// Only these of redis, redlock, embedded, memory, etcd, postgres, zookeeper and service; all if not told.
         #[arg(long, value_delimiter = ',', value_name = "STORE,..")]
         stores: Vec<String>,
-        /// Only these peers (redsync, redislock, redisson-rlock, redisson-fair, redisson-fenced, node-redlock, redis-py, rslock,
-        /// distributed-lock, etcd-concurrency, etcdctl, curator-mutex, kazoo, pg-advisory, sqlx-advisory), or all of a language (go, java, node, python, rust); `none` for tenure alone.
+        /// Only these peers (redsync, redislock, redisson-rlock, redisson-fair, redisson-fenced, node-redlock,
+        /// redis-py, rslock, distributed-lock, etcd-concurrency, etcdctl, curator-mutex, kazoo, pg-advisory,
+        /// sqlx-advisory), or all of a language (go, java, node, python, rust); `none` for tenure alone.
         #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
         peers: Option<Vec<String>>,
         /// How often each measurement is made; 5 times if not told, with --quick once.

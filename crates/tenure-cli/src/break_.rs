@@ -23,7 +23,7 @@ pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, F
     if !args.yes {
         let view = store.ask(tenure.inspect(name.as_str())).await?;
         let chosen = |holder: &&HolderView| owner.is_none() || holder.owner == owner;
-        if let (None, Some(why)) = (&owner, refused(&view, tenure.guarantees().store)) {
+        if let (None, Some(why)) = (&owner, tenure::explain::refused(&view, tenure.guarantees().store)) {
             return Err(Failure::usage(format!("{name}: {why}")));
         }
         let holders: Vec<String> = view.holders.iter().filter(chosen).map(describe).collect();
@@ -47,13 +47,6 @@ pub(crate) async fn run(args: Break, store: Store, json: bool) -> Result<Exit, F
     }
     let view = store.ask(tenure.inspect(name.as_str())).await?;
     Err(Failure::new(Exit::Nothing, format!("{name}: {}", nobody(&view, owner.as_ref()))))
-}
-
-/// Why a store would not end the claims that hold a name.
-pub(crate) fn refused(view: &NameView, store: &str) -> Option<&'static str> {
-    let ends_foreign = matches!(store, "etcd" | "zookeeper");
-    let is_foreign = !ends_foreign && view.holders.iter().any(|holder| holder.owner.is_none());
-    is_foreign.then_some("a foreign client holds it: only that client, or the store's own tools, can end it")
 }
 
 /// Why there is nothing to end.

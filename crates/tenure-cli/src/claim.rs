@@ -162,8 +162,9 @@ fn is_gone(error: &Error) -> bool {
 /// Whether the owner has a claim that is not of `acquire`: a run's, or a program's. For the message alone.
 async fn holds_otherwise(store: &Store, tenure: &Tenure, name: &Name, owner: &Owner) -> bool {
     let Ok(view) = store.ask(tenure.inspect(name.as_str())).await else { return false };
+    let owner = tenure.shown_owner(name, owner);
     let holders = view.holders.iter().map(|holder| &holder.owner);
-    holders.chain(view.waiters.iter().map(|waiter| &waiter.owner)).flatten().any(|other| other == owner)
+    holders.chain(view.waiters.iter().map(|waiter| &waiter.owner)).flatten().any(|other| *other == owner)
 }
 
 fn not_a_scripts(exit: Exit, name: &Name, owner: &Owner) -> Failure {

@@ -20,16 +20,20 @@ use crate::store::Store;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a URL begins with.
-const STORES: [(&str, &str); 9] = [
+const STORES: [(&str, &str); 13] = [
     ("sqlite:", "a file: all processes of one machine"),
     ("redis://", "one Redis"),
     ("rediss://", "one Redis, with TLS"),
     ("redis+sentinel://", "the master that sentinels name"),
     ("redis+cluster://", "a Redis cluster"),
     ("redlock://", "several Redis masters"),
+    ("redlocks://", "several Redis masters, with TLS"),
     ("etcd://", "an etcd cluster"),
     ("zookeeper://", "a ZooKeeper ensemble"),
     ("postgres://", "a PostgreSQL"),
+    ("http://", "a lock service (tenure serve)"),
+    ("https://", "a lock service, with TLS"),
+    ("memory:", "this process alone"),
 ];
 
 /// What may follow.
@@ -79,7 +83,11 @@ fn next(words: &[String]) -> Next {
                 on = Some(word.clone());
             }
         } else if word == "--" {
-            return if command.get_name() == "run" { Next::Command } else { Next::Words(Vec::new()) };
+            return if ["run", "elect", "once"].contains(&command.get_name()) {
+                Next::Command
+            } else {
+                Next::Words(Vec::new())
+            };
         } else if let Some(long) = word.strip_prefix("--") {
             match long.split_once('=') {
                 Some(("on", url)) => on = Some(url.to_owned()),
@@ -109,7 +117,7 @@ fn takes_value(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> 
 fn values(option: &Arg) -> Next {
     match option.get_id().as_str() {
         "on" => Next::Words(STORES.map(|(url, what)| (url.to_owned(), what.to_owned())).into()),
-        "out" => Next::Files,
+        "out" | "metrics_file" | "tokens" | "tls_cert" | "tls_key" | "client_ca" => Next::Files,
         _ => Next::Words(Vec::new()),
     }
 }
@@ -135,8 +143,10 @@ fn subcommands(command: &Command) -> Vec<(String, String)> {
 fn argument(command: &Command, given: usize, on: Option<String>) -> Next {
     let dashes = || Next::Words(vec![("--".to_owned(), "the command follows".to_owned())]);
     match (command.get_positionals().nth(given), command.get_name()) {
+        // The name of who has it, which only the one who types knows.
+        (Some(_), "token") => Next::Words(Vec::new()),
         (Some(argument), _) if ["name", "names", "prefix"].contains(&argument.get_id().as_str()) => Next::Names(on),
-        (_, "run") => dashes(),
+        (_, "run" | "elect" | "once") => dashes(),
         (Some(argument), _) => {
             let known = argument.get_possible_values();
             Next::Words(known.iter().map(|value| (value.get_name().to_owned(), String::new())).collect())
@@ -202,6 +212,7 @@ mod tests {
         assert_eq!(after("tenure --on memory: show "), Next::Names(Some("memory:".to_owned())));
         assert_eq!(after("tenure show --on=memory: "), Next::Names(Some("memory:".to_owned())));
         assert_eq!(words("tenure show x "), [""; 0]);
+        assert_eq!(words("tenure serve token "), [""; 0], "who has a token is no lock");
     }
 
     #[test]
@@ -216,8 +227,14 @@ mod tests {
     #[test]
     fn values_are_offered_where_they_are_known() {
         assert_eq!(words("tenure ls --on redis+"), ["redis+sentinel://", "redis+cluster://"]);
+        assert_eq!(words("tenure ls --on redlock"), ["redlock://", "redlocks://"]);
+        assert_eq!(words("tenure ls --on http"), ["http://", "https://"]);
+        assert_eq!(words("tenure ls --on mem"), ["memory:"]);
         assert!(words("tenure completions ").contains(&"fish".to_owned()));
-        assert_eq!(after("tenure man --out "), Next::Files);
+        for line in ["man --out", "run x --metrics-file", "serve --tokens", "serve --tls-cert", "serve --tls-key"] {
+            assert_eq!(after(&format!("tenure {line} ")), Next::Files, "{line}");
+        }
+        assert_eq!(after("tenure serve --client-ca c"), Next::Files);
         assert!(words("tenure run --ttl ").is_empty());
     }
 

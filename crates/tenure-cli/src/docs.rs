@@ -56,12 +56,19 @@ fn write(dir: &Path, pages: &[Page]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// tenure(1) and one page for each command.
+/// tenure(1) and one page for each command, and for each of what a command has below it.
 fn pages() -> std::io::Result<Vec<Page>> {
     let mut command = args::Cli::command().disable_help_subcommand(true);
     command.build();
-    let subcommands = command.get_subcommands().map(|sub| (sub, format!("tenure-{}", sub.get_name())));
-    std::iter::once((&command, "tenure".to_owned())).chain(subcommands).map(|(sub, title)| page(sub, title)).collect()
+    let mut commands = vec![(&command, "tenure".to_owned())];
+    for sub in command.get_subcommands() {
+        let title = format!("tenure-{}", sub.get_name());
+        let below = sub.get_subcommands().filter(|below| below.get_name() != "help");
+        let below: Vec<_> = below.map(|below| (below, format!("{title}-{}", below.get_name()))).collect();
+        commands.push((sub, title));
+        commands.extend(below);
+    }
+    commands.into_iter().map(|(command, title)| page(command, title)).collect()
 }
 
 fn page(command: &clap::Command, title: String) -> std::io::Result<Page> {

@@ -6,6 +6,8 @@ pub(crate) const URL: &str = "TENURE_URL";
 pub(crate) const NAME: &str = "TENURE_NAME";
 /// Given to the command: the fencing token; unset where the store has none.
 pub(crate) const TOKEN: &str = "TENURE_TOKEN";
+/// Given to the command of `elect`: its term, which is the fencing token.
+pub(crate) const TERM: &str = "TENURE_TERM";
 /// Given to the command: who holds the lock for it.
 pub(crate) const OWNER: &str = "TENURE_OWNER";
 /// Given to the command: what it and all enclosing runs hold, as JSON ([`held`](crate::held)).

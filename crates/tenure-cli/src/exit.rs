@@ -9,7 +9,8 @@ use tenure::ErrorKind;
 pub(crate) enum Exit {
     /// What was asked for was done.
     Done,
-    /// `release`: the owner holds nothing. `break`: nobody holds. `doctor`: findings.
+    /// `release`: the owner holds nothing. `break`: nobody holds. `doctor`: findings. `deadlocks`: there are any.
+    /// `memo`: there is none.
     Nothing,
     /// Usage, a bad value, or a claim that cannot stand beside the live ones.
     Usage,
@@ -73,9 +74,10 @@ impl From<ErrorKind> for Exit {
     fn from(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::Invalid | ErrorKind::Conflict | ErrorKind::NotHeld => Self::Usage,
-            ErrorKind::Timeout => Self::NotAcquired,
+            ErrorKind::Timeout | ErrorKind::Deadlock => Self::NotAcquired,
             ErrorKind::Lost => Self::Lost,
-            // NotBuilt, Unavailable, Quorum, Store, Denied, Replicas, Closed, and kinds to come: no lock can be had there.
+            // NotBuilt, Unavailable, Quorum, Store, Denied, Replicas, Closed, and kinds to come: no lock can be had
+            // there.
             _ => Self::Unavailable,
         }
     }
@@ -118,6 +120,7 @@ mod tests {
             (ErrorKind::Denied, 69),
             (ErrorKind::Replicas, 69),
             (ErrorKind::Timeout, 75),
+            (ErrorKind::Deadlock, 75),
             (ErrorKind::Lost, 76),
         ] {
             assert_eq!(Exit::from(kind).code(), code, "{kind:?}");

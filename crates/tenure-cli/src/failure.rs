@@ -28,6 +28,8 @@ struct About {
     certainty: Option<Certainty>,
     name: Option<String>,
     holder: Option<Holder>,
+    /// What it is, if that is no kind of the library's: `busy` (held by somebody, and not waited for), `skipped`.
+    word: Option<&'static str>,
 }
 
 /// Who is in the way.
@@ -90,6 +92,18 @@ impl Failure {
         self
     }
 
+    /// Says that it was not waited for. To the library, which gives no error then, that is no kind of its own.
+    pub(crate) fn busy(mut self) -> Self {
+        self.about.word = Some("busy");
+        self
+    }
+
+    /// Says that the slot of a job was run, or is being run, by somebody else.
+    pub(crate) fn skipped(mut self) -> Self {
+        self.about.word = Some("skipped");
+        self
+    }
+
     /// A value that is not allowed, or a use that makes no sense.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
@@ -98,6 +112,11 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The same with another exit code.
+    pub(crate) fn exits(self, exit: Exit) -> Self {
+        Self { exit, ..self }
     }
 
     /// Says more.
@@ -116,7 +135,10 @@ impl Failure {
         Told {
             error: &self.message,
             hint: self.hint.as_deref(),
-            kind: self.about.kind.map_or_else(|| self.exit.name(), ErrorKind::as_str),
+            kind: match (self.about.word, self.about.kind) {
+                (Some(word), _) => word,
+                (None, kind) => kind.map_or_else(|| self.exit.name(), ErrorKind::as_str),
+            },
             name: self.about.name.as_deref(),
             holder: self.about.holder.as_ref(),
             certainty: self.about.certainty.map(|certainty| match certainty {
@@ -222,6 +244,7 @@ impl From<tenure::Error> for Failure {
             certainty: Some(error.certainty()),
             name: error.name().map(ToString::to_string),
             holder: error.holder().map(Holder::of),
+            word: None,
         };
         Self { about: Box::new(about), ..Self::new(error.kind().into(), error.to_string()) }
     }

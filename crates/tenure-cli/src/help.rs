@@ -7,6 +7,8 @@ Examples:
   tenure run deploy -- ./deploy.sh             one after another
   tenure run nightly --no-wait -- ./report.sh  one runs, the others exit 75
   tenure run deploy --wait 5m -- make deploy   gives up after five minutes
+  tenure elect billing -- ./billing            one leads, the others wait
+  tenure once report --every 24h -- ./report   once a day, on one of them
   tenure show nightly                          who holds it, who waits
   tenure explain nightly                       and why it takes so long
   tenure watch orders/                         what happens, as it happens
@@ -35,6 +37,9 @@ Stores (--on, or TENURE_URL):
       ?tls=true&ca=, ?cert=, ?key=, ?tick=)
   postgres://USER[:PASSWORD]@HOST[:PORT]/DB
       a PostgreSQL (?schema=, ?listen=, ?sslmode=verify-full)
+  http://[:SECRET@]H1[:7420][,H2,H3]
+      a lock service (`tenure serve`), at any of its instances; https://
+      with TLS (?ca=, ?cert=, ?key=)
   memory:
       this process alone, for trying things out
 
@@ -43,6 +48,7 @@ password or an option write / as %2F, ? as %3F, # as %23, @ as %40 and & as %26;
 
 Environment:
   TENURE_URL     the store, where --on is not given
+  TENURE_BEARER  the secret for a lock service, where the URL has none
   TENURE_ON      tenure's own: what --on said, if it has a password
   XDG_STATE_HOME the embedded store's file is tenure/locks.db there, or in
                  ~/.local/state
@@ -52,6 +58,7 @@ Environment:
   TENURE_TOKEN   the fencing token, for what the lock protects (unset where
                  a store has none)
   TENURE_OWNER   the owner of the lock
+  TENURE_TERM    for `elect`: the term, which is the token
   TENURE_URL     the store, complete
   TENURE_HELD    what all enclosing runs hold, as JSON; a nested run of the
                  same name re-enters (but for --permits); on redlock:// and
@@ -61,13 +68,13 @@ Environment:
 Exit codes:
   0    done; `run` exits as its command does (128+N if signal N ended it)
   1    release: the owner holds nothing; break: nobody holds it; doctor:
-       findings
+       findings; deadlocks: there are any
   64   usage, a bad value, or a claim that does not go with the live ones
        of the name
   69   the store was not reached, refused us, has no quorum or too few
        replicas, or cannot be used
-  75   not acquired: somebody else holds it (or what -E says); renew: the
-       claim still waits
+  75   not acquired: somebody else holds it (or what -E says), or it waited
+       in a deadlock that was broken; renew: the claim still waits
   76   the lease was lost or broken
   126  the command cannot be executed
   127  the command was not found
@@ -101,6 +108,67 @@ Exit codes:
        refused us; no quorum; fewer than --min-replicas
   75   busy with --no-wait, or still busy when --wait was over (or what -E
        says)
+  76   the lease was lost or broken, whatever the command then returned
+  143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
+
+pub(crate) const ELECT: &str = "\
+Waits until it leads, then runs the command for as long as it does. A leader that cannot renew has its command's group \
+told to stop (SIGTERM) a grace before the deadline and killed (SIGKILL) at it, also if the command ignores SIGTERM or \
+`tenure elect` itself was killed or stopped: another leads only after that. Then it campaigns again. When the command \
+ends by itself, what it left running is told to stop, and killed after the grace; then it resigns and exits with the \
+command's code.
+
+No lease stops what the command has sent already: send $TENURE_TERM with every order, and refuse orders of a lower term \
+than the highest seen.
+
+Examples:
+  tenure elect billing -- ./billing --term-from-env
+  tenure elect shard/7 --address 10.0.0.7:8080 -- ./serve-shard 7
+  tenure elect billing --once -- ./billing         for a supervisor
+  tenure elect billing --observe                   who leads, as it changes
+  tenure elect billing --observe --json | jq -r .address
+
+--observe --json: a line each of {\"name\",\"term\",\"label\",\"address\",\"since_ms\"}; terms rise. The store is looked at \
+every half second: a leader that came and went in between is not told, nor that nobody leads.
+
+Exit codes:
+  the command's own, or 128+N if signal N ended it
+  126  it cannot be executed      127  it was not found
+  64   bad value; a store that keeps no memos; within a run that holds NAME
+  69   store not reached within 10s at first; later outages are ridden out
+  76   with --once: the leadership was lost or broken
+  143  SIGTERM while campaigning (130 SIGINT, 129 SIGHUP)";
+
+pub(crate) const ONCE: &str = "\
+Start it on every host, by cron or a timer: one host runs the command, the others exit 75 and say who ran this slot, when, \
+and how it ended. A slot is a period (--every) or begins at a point of a schedule (--cron), by the store's clock: the \
+hosts' clocks do not matter. The start is recorded and fenced in the store before the command starts, so a host that dies \
+does not have its slot run again, unless --retry allows it.
+
+A call within the last tenth of a period, or the last minute, means the next slot and waits for it. A late host within a slot \
+runs it if nobody has. A slot whose predecessor still runs is skipped. --cron: a fixed hour that comes twice (end of summer \
+time) runs once, one that is skipped runs after the gap; if minute or hour begins with *, slots follow real time.
+
+Examples:
+  tenure once report --cron '0 3 * * *' --tz Europe/Berlin -- ./report
+  tenure once sync --every 15m --retry 2 --timeout 10m -- ./sync
+  tenure once sync --every 1h --reschedule -- ./sync    from now on
+  tenure once report --status
+
+What a command leaves running when it ends is left alone. One run per slot is promised where the store keeps memos; `tenure \
+doctor` and docs/guarantees.md say where it may lose them.
+
+--status --json: an array of {\"schedule\",\"slot\",\"attempt\",\"by\",\"started\",\"ended\",\"outcome\"}, the latest of at most 16 first; \
+ended and outcome are null while it runs, and if its end was not recorded.
+
+Exit codes:
+  the command's own, or 128+N if signal N ended it
+  126  it cannot be executed      127  it was not found
+  64   bad value; another schedule in use under NAME, without
+       --reschedule; a store without memos or a clock
+  69   store not reached within 10s; the record is ahead of the store's
+       clock; fewer than --min-replicas have the record
+  75   skipped: the line on stderr says why
   76   the lease was lost or broken, whatever the command then returned
   143  SIGTERM while waiting (130 SIGINT, 129 SIGHUP)";
 
@@ -151,7 +219,7 @@ and hand the lock on among themselves: such a waiter is shown once.";
 pub(crate) const EXPLAIN: &str = "\
 Says who holds a name (host and process, if the label tells them), since when and whether it still renews; how many \
 hand-overs each waiter is away: claims that end before it holds, if they end in the order they came; what a new claim's \
-wait is bounded by; what `tenure break` would do; and what the store cannot tell.
+wait is bounded by; what `tenure break` would do; which deadlocks it is part of; and what the store cannot tell.
 
 Whether a holder renews takes a second look: until it has renewed or is overdue, 5 seconds at most. A holder renews every \
 third of its ttl; what `tenure acquire` took is renewed by nobody. Nothing is changed.
@@ -161,10 +229,25 @@ Examples:
   tenure explain nightly --json | jq '.holders[].renewal'
 
 --json: what `show --json` has, and of each holder host, pid, ttl_ms, renewed_ms and renewal (renewing, overdue, not_due, \
-not_seen or untold), of each waiter hand_overs; looked_ms, wait, break and untold.
+not_seen or untold), of each waiter hand_overs; looked_ms, wait, break, deadlocks (as `deadlocks --json` has their waits) and untold.
 
 Exit codes:
   0 also of a free name    64 bad value    69 store not reached";
+
+pub(crate) const MEMO: &str = "\
+A memo is a small value that the exclusive holder of a name writes and anyone reads; it stays when the lock is released. \
+Programs write it with the library (Guard::write_memo); jobs that run once, leaders and caches keep theirs there.
+
+Examples:
+  tenure memo import
+  tenure memo import --json | jq -r .value | base64 -d
+
+The bytes are printed as they are (on a terminal without control characters). --json: name, token (of the holder that wrote it), version, age_ms, kind (user, once, \
+election or cached) and value in base64; null where there is none.
+
+Exit codes:
+  0 printed    1 no memo    64 bad value, or no memos in this store
+  69 store not reached";
 
 pub(crate) const LS: &str = "\
 Examples:
@@ -222,6 +305,43 @@ Examples:
 Exit codes:
   0 left    64 not on a terminal, or a bad value    69 store not reached";
 
+pub(crate) const SERVE: &str = "\
+The same locks for every language: TryLock is one POST, ReleaseLock another. Any number of instances serve one store, and any \
+of them serves any claim; none keeps anything of its own. The dashboard is at /, the description of all routes at \
+/openapi.json, metrics at /metrics, probes at /healthz (this process) and /readyz (the store has answered within 10 s).
+
+Examples:
+  tenure serve --on redis://db.example
+  curl --json '{\"name\":\"orders/42\",\"ttl_ms\":10000}' \\
+    http://127.0.0.1:7420/v1/acquire
+  tenure serve token orders --prefix orders/ >> tokens.toml
+  tenure serve --listen 0.0.0.0:7420 --tokens tokens.toml \\
+    --tls-cert cert.pem --tls-key key.pem --on etcd://db.example
+  tenure serve --groups orders,jobs               more labels in metrics
+
+Limits: a body of 128 KiB (a renewal of many: 4 MiB and 1,000 claims; a memo: 256 KiB, for a value of 64 KiB), a head of \
+16 KiB, 10 s for a body to arrive, 60 s for a head to arrive (and so for an idle connection, and for one whose caller does not read what it is sent), a wait of 50 s, 1,000 \
+names in a page, 10,000 claims in a page of several names, 256 requests at once on an HTTP/2 connection of which 192 may wait. Each connection is an open file: the limit \
+of this process (ulimit -n) is raised as far as the system allows, and --connections is brought below it. Renewals and releases \
+are never refused because of waiters.
+
+SIGHUP reads tokens and certificates again; a file that is wrong changes nothing. SIGTERM answers what waits at once (claims \
+keep their places for the next instance) and what is under way within 10 s.
+
+Exit codes:
+  0   told to stop
+  64  a bad value, or open to other machines without tokens
+  69  store not reached, address taken";
+
+pub(crate) const SERVE_TOKEN: &str = "\
+Examples:
+  tenure serve token orders --prefix orders/ >> tokens.toml
+  tenure serve token admin --may acquire,read,break >> tokens.toml
+
+The file has only the SHA-256 of the secret; the secret itself is printed once, on stderr. Callers send it as \
+`authorization: Bearer SECRET`; the tenure command takes it as the password of the URL (http://:SECRET@HOST) or from \
+$TENURE_BEARER.";
+
 pub(crate) const BREAK: &str = "\
 The next holder has a higher token (?layout=plain and redisson have none, and a holder that is another library's is \
 refused: only that client can end it; on etcd and ZooKeeper its key is taken away, and it is not told). The evicted one is told who broke it and why, but may work on for a moment (with ?layout=plain and redisson it \
@@ -234,6 +354,34 @@ Examples:
 
 Exit codes:
   1 nobody holds it    64 without --yes    69 store not reached";
+
+pub(crate) const DEADLOCKS: &str = "\
+A deadlock is a circle of owners, each of which holds what the one before it waits for: none of them ever goes on. It looks at \
+all names of the store that somebody waits for, twice, and tells only what both looks show. Who merely waits behind a circle is \
+not told of: it goes on when the circle is broken.
+
+Owners are sessions of programs, and nested runs: what `tenure run a -- tenure run b -- …` waits for, the outer run waits for, \
+too. Not seen: locks of one program outside a session, for nothing says that they belong together; locks in other stores. A \
+session is taken to wait while one of its tasks does, unless another task of it works on: tenure cannot see tasks.
+
+--break ends, of each deadlock, the claim that came last, if it still waits. Its acquire fails with kind deadlock (`tenure run` \
+exits 75) and does not wait again; what it holds besides is its own to give back. The others go on then.
+
+To have no deadlocks: take locks in one order everywhere (lock_all does), wait with --wait, or use \
+session().refuse_deadlock() in programs.
+
+Examples:
+  tenure deadlocks
+  tenure deadlocks --json | jq '.[].waits[] | {label, name, for}'
+  tenure deadlocks --break
+
+--json: an array of deadlocks, each with waits, in order: of each wait name, owner, label, shape, waited_ms, within (the owner \
+whose run it is nested in, or null), for (owner, label, holds: false if that one waits, too, before it), claim and number; victim: \
+which of the waits came last, counted from 0; broken: whether that one was ended.
+
+Exit codes:
+  0 none    1 there are, or were before --break    64 no queue there
+  69 store not reached";
 
 pub(crate) const DOCTOR: &str = "\
 Looks at the store itself: what it forgets in a restart or a failover, what it may drop, how far away it is, whether \
@@ -322,6 +470,8 @@ mod tests {
         for text in [
             TOP,
             RUN,
+            ELECT,
+            ONCE,
             ACQUIRE,
             RENEW,
             RELEASE,
@@ -330,7 +480,10 @@ mod tests {
             LS,
             WATCH,
             TOP_SCREEN,
+            SERVE,
+            SERVE_TOKEN,
             BREAK,
+            DEADLOCKS,
             DOCTOR,
             BENCH,
             COMPLETIONS,

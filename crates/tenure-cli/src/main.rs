@@ -5,24 +5,28 @@ mod bench;
 mod break_;
 mod claim;
 mod complete;
+mod deadlocks;
 mod docs;
 mod doctor;
 mod duration;
+mod elect;
 mod env;
 mod exit;
 mod explain;
 mod failure;
+mod groups;
 mod held;
 mod help;
 mod hide;
 mod label;
 mod line;
+mod memo;
 mod metrics_file;
+mod once;
 mod output;
 mod plain;
 mod run;
-#[cfg(test)]
-mod scene;
+mod serve;
 mod show;
 mod signals;
 mod store;
@@ -92,9 +96,15 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> Exit {
         _ if json => Failure::usage(first_paragraph(text)).tell(true),
         // Not even one argument: the help is the answer.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => failure::write_lines(&format!("{text}\n")),
-        _ => failure::say_lines(text),
+        _ => failure::say_lines(&without_bad_advice(text)),
     }
     Exit::Usage
+}
+
+/// What follows `--` is run, and no value: the parser does not know that when it advises to put an option there.
+fn without_bad_advice(text: &str) -> String {
+    let paragraphs = text.split("\n\n").filter(|paragraph| !paragraph.trim_start().starts_with("tip: to pass '"));
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 /// What is wrong, without the advice and the usage that follow.
@@ -111,16 +121,21 @@ fn execute(cli: Cli) -> Result<Exit, Failure> {
             let plan = run::Plan::new(args, store()?, common.json)?;
             on_runtime(run::run(plan))
         }
+        Command::Elect(args) => on_runtime(elect::run(args, store()?, common.json)),
+        Command::Once(args) => on_runtime(once::run(args, store()?, common.json)),
         Command::Acquire(args) => on_runtime(claim::acquire(args, store()?, common.json)),
         Command::Renew(args) => on_runtime(claim::renew(args, store()?, common.json)),
         Command::Release(args) => on_runtime(claim::release(args, store()?, common.json)),
         Command::Show(args) => on_runtime(show::show(args, store()?, common.json)),
         Command::Explain(args) => on_runtime(explain::run(args, store()?, common.json)),
+        Command::Memo(args) => on_runtime(memo::read(args, store()?, common.json)),
         Command::Ls(args) => on_runtime(show::list(args, store()?, common.json)),
         Command::Watch(args) => on_runtime(watch::run(args, store()?, common.json)),
         Command::Top(args) => on_threads(top::run(args, store()?, common.json)),
         Command::Break(args) => on_runtime(break_::run(args, store()?, common.json)),
+        Command::Deadlocks(args) => on_runtime(deadlocks::run(&args, store()?, common.json)),
         Command::Doctor => on_runtime(doctor::run(store()?, common.json)),
+        Command::Serve(args) => on_all_threads(serve::run(args, store, common.json)),
         Command::Bench(args) => on_runtime(bench::run(args, store()?, common.json)),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
@@ -135,6 +150,11 @@ fn on_runtime(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Ex
 /// Runs a command beside one more thread, on which tasks run: what they do does not keep it from drawing.
 fn on_threads(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     on(tokio::runtime::Builder::new_multi_thread().worker_threads(1), command)
+}
+
+/// Runs a command on as many threads as there are processors.
+fn on_all_threads(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    on(&mut tokio::runtime::Builder::new_multi_thread(), command)
 }
 
 fn on(

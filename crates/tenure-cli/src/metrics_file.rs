@@ -8,7 +8,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use crate::failure::{Failure, warn};
 
 /// The bounds of histograms, in seconds: from a round trip to the length of a nightly job.
-const BUCKETS: [f64; 16] =
+pub(crate) const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0];
 
 /// A file that metrics are written to in the end.

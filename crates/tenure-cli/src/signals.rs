@@ -15,38 +15,52 @@ use crate::failure::Failure;
 /// A signal to all of a service comes to us just when the command has ended of it, and the lock shall be free then.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(200);
 
-/// The signals that end or stop a process which does not expect them, but for SIGKILL, SIGSTOP, SIGPIPE (ignored in
-/// every Rust program) and those of a fault of its own.
-const DEADLY: [i32; 17] = [
+/// The signals that ask for an end.
+const ASKING: [i32; 3] = [1, 2, 15]; // SIGHUP, SIGINT, SIGTERM
+/// The signals that end a process which does not expect them, but for SIGKILL, SIGPIPE (ignored in every Rust program)
+/// and those of a fault of its own.
+const DEADLY: [i32; 14] = [
     1, // SIGHUP
     2, 3, // SIGINT, SIGQUIT
     10, 12, // SIGUSR1, SIGUSR2
     14, 15, 16, // SIGALRM, SIGTERM, SIGSTKFLT
-    20, 21, 22, // SIGTSTP, SIGTTIN, SIGTTOU
     24, 25, // SIGXCPU, SIGXFSZ
     26, 27, // SIGVTALRM, SIGPROF
     29, 30, // SIGIO, SIGPWR
 ];
+/// The signals that stop one, but for SIGSTOP.
+const STOPPING: [i32; 3] = [20, 21, 22]; // SIGTSTP, SIGTTIN, SIGTTOU
 
-/// SIGHUP, SIGINT and SIGTERM, as far as they were not ignored when we started (`nohup`, background jobs of
-/// scripts): what our caller chose to ignore stays ignored, for us and for the command.
+/// Signals, as far as they were not ignored when we started (`nohup`, background jobs of scripts): what our caller
+/// chose to ignore stays ignored, for us and for the command.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(i32, Signal)>);
+pub(crate) struct Signals {
+    listeners: Vec<(i32, Signal)>,
+    /// The last one that came.
+    last: Option<i32>,
+}
 
 impl Signals {
+    /// Listens for SIGHUP, SIGINT and SIGTERM.
     pub(crate) fn listen() -> Result<Self, Failure> {
+        Self::listen_for(&ASKING)
+    }
+
+    /// Listens for every signal that would end the process, for who must set something right first.
+    pub(crate) fn listen_for_all() -> Result<Self, Failure> {
+        Self::listen_for(&DEADLY)
+    }
+
+    fn listen_for(numbers: &[i32]) -> Result<Self, Failure> {
         let ignored = ignored();
         let mut signals = Vec::new();
-        for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
-            let number = kind.as_raw_value();
-            if ignored & (1 << (number - 1)) == 0 {
-                let listener = signal(kind).map_err(|error| {
-                    Failure::new(Exit::Unavailable, format!("{} cannot be listened for: {error}", name(number)))
-                })?;
-                signals.push((number, listener));
-            }
+        for number in numbers.iter().copied().filter(|number| ignored & (1 << (number - 1)) == 0) {
+            let listener = signal(SignalKind::from_raw(number)).map_err(|error| {
+                Failure::new(Exit::Unavailable, format!("{} cannot be listened for: {error}", name(number)))
+            })?;
+            signals.push((number, listener));
         }
-        Ok(Self(signals))
+        Ok(Self { listeners: signals, last: None })
     }
 
     /// The number of the next signal.
@@ -56,14 +70,33 @@ impl Signals {
     /// Cancel safe: a signal is told by the next call.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| {
-            for (number, listener) in &mut self.0 {
+            for (number, listener) in &mut self.listeners {
                 if listener.poll_recv(cx).is_ready() {
+                    self.last = Some(*number);
                     return Poll::Ready(*number);
                 }
             }
             Poll::Pending
         })
         .await
+    }
+
+    /// Awaits `work`, unless a signal comes first: then how to exit.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of `work`, which a signal drops too.
+    pub(crate) async fn unless_told<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Exit> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Err(Exit::Signal(signal)),
+            done = work => Ok(done),
+        }
+    }
+
+    /// The last signal that was told.
+    pub(crate) fn last(&self) -> Option<i32> {
+        self.last
     }
 
     /// Awaits `work` for at most `limit`, and no longer than [`AT_ONCE`] after a signal. `None` if that was too short.
@@ -97,7 +130,7 @@ impl Handlers {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let entered = runtime.enter();
         let ignored = ignored();
-        let deadly = DEADLY.iter().filter(|number| ignored & (1 << (**number - 1)) == 0);
+        let deadly = DEADLY.iter().chain(&STOPPING).filter(|number| ignored & (1 << (**number - 1)) == 0);
         let listeners = deadly.filter_map(|number| signal(SignalKind::from_raw(*number)).ok()).collect();
         drop(entered);
         Ok(Self { _listeners: listeners, _runtime: runtime })

@@ -7,7 +7,9 @@ use tenure::{Checkup, ErrorKind, Tenure};
 
 use crate::duration;
 use crate::env;
+use crate::exit::Exit;
 use crate::failure::{Failure, warn};
+use crate::signals::Signals;
 use crate::wait::{FAREWELL, Wait};
 
 /// How long a store may be out of reach where no `--wait` says so.
@@ -24,6 +26,8 @@ pub(crate) struct Store {
     from_env: bool,
     /// Whether it is the embedded store that is used where none is named.
     is_default: bool,
+    /// Which names its metrics tell apart.
+    groups: Vec<String>,
 }
 
 impl std::fmt::Debug for Store {
@@ -43,9 +47,15 @@ impl Store {
             url: named.unwrap_or("sqlite:").to_owned(),
             from_env: set.is_some(),
             is_default: named.is_none_or(|url| url == "sqlite:"),
+            groups: Vec::new(),
         };
         let url = complete(&store.url).map_err(|failure| store.at_fault(failure))?;
         Ok(Self { url, ..store })
+    }
+
+    /// The same, with metrics that tell these names apart.
+    pub(crate) fn with_groups(self, groups: &[String]) -> Self {
+        Self { groups: groups.to_vec(), ..self }
     }
 
     /// A failure of this store, which says where its URL came from if it was not on the command line.
@@ -115,8 +125,11 @@ impl Store {
         let (mut before, mut told) = (None, false);
         loop {
             let left = patience.saturating_sub(started.elapsed());
-            let connecting = Tenure::builder(&self.url).label(label).connect();
-            let error = match tokio::time::timeout(left.max(RETRY_PAUSE), connecting).await {
+            let mut client = Tenure::builder(&self.url).label(label);
+            if !self.groups.is_empty() {
+                client = client.metric_groups(&self.groups);
+            }
+            let error = match tokio::time::timeout(left.max(RETRY_PAUSE), client.connect()).await {
                 Ok(Ok(tenure)) => return Ok(tenure),
                 Ok(Err(error)) => error,
                 // What an attempt that was not cut short has said tells more.
@@ -144,10 +157,21 @@ impl Store {
         work: impl AsyncFnOnce(&Tenure) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let tenure = self.connect_to_look(label, json).await?;
-        let outcome = work(&tenure).await;
-        // What is not closed by then ends by itself.
-        let _ = tokio::time::timeout(FAREWELL, tenure.close()).await;
-        outcome
+        closing(tenure, work).await
+    }
+
+    /// The same for a command that goes on until a signal ends it: one that comes while it connects does too.
+    pub(crate) async fn with_signals(
+        &self,
+        label: &str,
+        json: bool,
+        signals: &mut Signals,
+        work: impl AsyncFnOnce(&Tenure, &mut Signals) -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        match signals.unless_told(self.connect_to_look(label, json)).await {
+            Ok(tenure) => closing(tenure?, async |tenure: &Tenure| work(tenure, signals).await).await,
+            Err(signal) => Ok(signal),
+        }
     }
 
     /// Looks at the store for what makes locks unsafe or slow there.
@@ -218,6 +242,13 @@ fn canonical(path: &Path) -> std::io::Result<PathBuf> {
         }
     }
     Ok(absolute)
+}
+
+async fn closing<T>(tenure: Tenure, work: impl AsyncFnOnce(&Tenure) -> Result<T, Failure>) -> Result<T, Failure> {
+    let outcome = work(&tenure).await;
+    // What is not closed by then ends by itself.
+    let _ = tokio::time::timeout(FAREWELL, tenure.close()).await;
+    outcome
 }
 
 #[cfg(test)]

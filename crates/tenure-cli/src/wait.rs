@@ -64,7 +64,7 @@ impl Wait {
             }
             Self::No => match lock.try_acquire().await? {
                 Some(guard) => Ok(guard),
-                None => Err(busy(tenure, name).await),
+                None => Err(busy(tenure, name).await.busy()),
             },
         }
     }

@@ -95,7 +95,10 @@ impl Waiting<'_> {
         tokio::time::sleep(pause).await;
         let waited = self.since.elapsed();
         let state = match tokio::time::timeout(REFRESH * 2, self.tenure.inspect(self.name.as_str())).await {
-            Ok(Ok(view)) => State::of(&view, self.owner, self.tenure.capabilities().queue, waited),
+            Ok(Ok(view)) => {
+                let owner = self.tenure.shown_owner(self.name, self.owner);
+                State::of(&view, &owner, self.tenure.capabilities().queue, waited)
+            }
             // The acquire itself says how it ends.
             Ok(Err(_)) | Err(_) => {
                 State { place: "the store does not answer".to_owned(), ..State::unknown(self.name, waited) }
@@ -125,7 +128,7 @@ impl State {
         Self { name: name.to_string(), holder: None, waited, place: String::new() }
     }
 
-    /// `in_order`: whether those who wait are served in the order they came.
+    /// `owner` as views show it; `in_order`: whether those who wait are served in the order they came.
     fn of(view: &NameView, owner: &Owner, in_order: bool, waited: Duration) -> Self {
         let ahead = view.waiters.iter().position(|waiter| waiter.owner.as_ref() == Some(owner));
         let holder = view.holders.first().map(|first| Holder {

@@ -1,7 +1,8 @@
 //! One name that everybody wants: several tasks, in several processes that start at the same moment.
 //!
-//! Each task acquires and releases the name, over and over. Measured is how long each acquisition was waited for and when it
-//! came, on a clock that the processes share: sorted by that, the turns of all processes show how often the lock changed hands.
+//! Each task acquires and releases the name, over and over. Measured is how long each acquisition was waited for and
+//! when it came, on a clock that the processes share: sorted by that, the turns of all processes show how often the
+//! lock changed hands.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -30,8 +31,8 @@ pub async fn warm_up<L: Locker>(locker: &L, order: &Hot) -> Result<(), BoxError>
     Ok(())
 }
 
-/// Goes on from `start_us` (microseconds since the Unix epoch) to the end. `None` if `stop` came first; no task is left then, nor
-/// after an error.
+/// Goes on from `start_us` (microseconds since the Unix epoch) to the end. `None` if `stop` came first; no task is
+/// left then, nor after an error.
 ///
 /// The tasks are still at it when this returns: end them, or the process.
 ///

@@ -13,8 +13,8 @@ use crate::time::seconds;
 /// How many are asked for, or given back, at a time.
 const AT_A_TIME: usize = 256;
 
-/// Acquires all of them, calls `all_held`, and measures. `None` if `stop` came first. What was acquired is in `held` afterwards,
-/// however it ended: give it back with [`release`], or end the process.
+/// Acquires all of them, calls `all_held`, and measures. `None` if `stop` came first. What was acquired is in `held`
+/// afterwards, however it ended: give it back with [`release`], or end the process.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@
 //! - `outage`: many leases that are lost together (with the feature `tenure`)
 //!
 //! A library takes part by a [`Locker`]: how it acquires and how it releases. A program becomes a contestant of a
-//! benchmark by [`contestant::main`], which does what an [`Order`](order::Order) says and prints the result. With the feature
-//! `tenure`, [`TenureLocker`] is tenure's own.
+//! benchmark by [`contestant::main`], which does what an [`Order`](order::Order) says and prints the result. With the
+//! feature `tenure`, [`TenureLocker`] is tenure's own.
 
 pub mod contestant;
 mod crowd;

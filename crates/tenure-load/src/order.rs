@@ -1,4 +1,5 @@
-//! What a contestant is told, and what it answers: one JSON object each. `bench/README.md` is the text of this protocol.
+//! What a contestant is told, and what it answers: one JSON object each. `bench/README.md` is the text of this
+//! protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -162,7 +163,8 @@ pub struct PairsResult {
 /// What [`Order::Hot`] came to.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct HotResult {
-    /// Every acquisition, however many there are: when (µs since the start time), after how long a wait (µs), by which task.
+    /// Every acquisition, however many there are: when (µs since the start time), after how long a wait (µs), by
+    /// which task.
     pub turns: Vec<(u64, u64, usize)>,
     /// The waits under way at the end: of which task, how long by then (µs).
     pub waiting: Vec<(usize, u64)>,
@@ -205,8 +207,8 @@ pub struct OutageResult {
     pub late_p99_ms: f64,
     /// The latest.
     pub late_max_ms: f64,
-    /// How long the process waited for a processor that others had, from shortly before the first deadline until the last
-    /// loss was told: more than that it cannot be late by others' fault.
+    /// How long the process waited for a processor that others had, from shortly before the first deadline until the
+    /// last loss was told: more than that it cannot be late by others' fault.
     pub cpu_wait_ms: f64,
     /// User and system time of the process from the outage until the last loss was told.
     pub cpu_s: f64,

@@ -1,7 +1,8 @@
 //! Acquire and release of names that nobody else wants.
 //!
-//! Each task goes round its own names. Measured is a whole pair, from asking for the lock until its release was confirmed; counted are
-//! the pairs that ended after the warm-up and before the end, whenever they were begun: else whoever takes long would lose more of them.
+//! Each task goes round its own names. Measured is a whole pair, from asking for the lock until its release was
+//! confirmed; counted are the pairs that ended after the warm-up and before the end, whenever they were begun: else
+//! whoever takes long would lose more of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

@@ -20,7 +20,8 @@ struct Book {
 }
 
 /// A lock that keeps book. A name ending in `7` is lost at once, one ending in `bad` fails, one ending in `once` is
-/// granted once and never again; `l/2` is not granted at all if the book says so, and the release of one ending in `stuck` hangs.
+/// granted once and never again; `l/2` is not granted at all if the book says so, and the release of one ending in
+/// `stuck` hangs.
 #[derive(Clone, Debug, Default)]
 struct Booked(Arc<Mutex<Book>>);
 

@@ -43,6 +43,7 @@ macro_rules! for_each_case {
             a_renewal_keeps_a_waiting_claim_in_its_place
             a_renewal_answers_that_a_waiting_claim_holds_by_now
             a_shorter_ttl_keeps_the_longer_one
+            a_renewal_that_names_another_number_changes_nothing
             a_renewal_of_a_claim_the_store_lacks_answers_gone_and_puts_nothing_back
             a_batch_answers_for_each_claim_in_order
 
@@ -51,6 +52,8 @@ macro_rules! for_each_case {
             a_repeated_release_changes_nothing
             a_release_of_a_waiting_claim_gives_up_its_place
             a_release_with_another_number_changes_nothing
+            a_release_of_a_waiting_claim_only_ends_it_while_it_waits
+            a_release_of_a_waiting_claim_only_leaves_one_that_holds
 
             a_block_reserves_tokens_that_nobody_else_is_given
             the_next_block_is_given_while_nobody_waits
@@ -61,11 +64,33 @@ macro_rules! for_each_case {
             a_broken_holder_is_told_who_and_why
             a_break_of_one_owner_leaves_the_others
             a_break_of_a_free_name_ends_nothing
+            a_break_up_to_a_token_leaves_who_was_granted_after_it
+            a_break_of_a_waiter_ends_it_and_it_is_told_who_and_why
+            a_break_of_a_waiter_leaves_one_that_holds_and_one_with_another_number
 
             inspect_shows_holders_and_waiters_in_order
             inspect_tells_the_shape_of_each_holder_and_waiter
             inspect_of_a_free_name_is_empty
+            inspect_tells_what_a_claim_runs_within
             a_scan_lists_names_in_use_by_prefix_in_pages
+            names_that_somebody_waits_for_are_found_among_others
+
+            the_exclusive_holder_writes_a_memo_that_anyone_reads
+            a_memo_of_the_largest_size_comes_back_as_it_was_written
+            a_waiter_and_a_stranger_write_no_memo
+            a_reader_and_a_holder_of_permits_write_no_memo
+            an_expired_or_broken_holder_writes_no_memo
+            an_earlier_holder_writes_no_memo
+            a_memo_is_written_with_a_token_of_the_present_block_only
+            a_memo_write_with_another_number_changes_nothing
+            a_memo_write_over_another_version_changes_nothing_and_answers_the_present_memo
+            the_same_memo_write_again_is_one_write
+            a_late_copy_of_a_memo_write_changes_nothing
+            a_memo_of_another_kind_is_refused
+            a_memo_outlives_the_claims_of_its_name
+            a_memo_ends_when_its_time_to_be_kept_is_over
+            a_name_without_a_memo_has_none
+            the_store_tells_the_time
         }
     };
 }

@@ -1,11 +1,11 @@
 //! A client as the cases use it: it asks again when it was not answered, and keeps what it heard.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tenure::backend::{
-    Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Place, Refusal, Released, RenewRequest, Renewed,
-    Standing,
+    Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Event, Memo, MemoWrite, MemoWritten,
+    Place, Refusal, ReleaseRequest, Released, RenewRequest, Renewed, Standing, WaitedFor, WaiterBreak,
 };
 use tenure::machine::{Grant, NameView};
 use tenure::{Certainty, ClaimId, Name, Owner, Token};
@@ -125,7 +125,7 @@ impl Client {
 
     /// Renews a claim with its own ttl.
     pub async fn renew(&self, name: &Name, request: &ClaimRequest) -> Renewed {
-        let mut answers = self.renew_all(vec![renewal(name, request)]).await;
+        let mut answers = self.renew_all(vec![RenewRequest::of(name, request)]).await;
         assert_eq!(answers.len(), 1, "one answer for each claim");
         answers.remove(0)
     }
@@ -156,14 +156,28 @@ impl Client {
 
     /// Ends a claim, and expects that this ended it (or a try whose answer was lost).
     pub async fn releases(&self, name: &Name, request: &ClaimRequest) {
-        let told = self.ask("release", || self.backend.release(name, request.id, None)).await;
-        let ended = told.value == Released::Yes || (told.in_doubt && told.value == Released::NotFound);
-        assert!(ended, "{request:?} of {name} was to be ended by its release: {:?}", told.value);
+        let told = self.ends(name, ReleaseRequest::of(request)).await;
+        assert_eq!(told, Released::Yes, "{request:?} of {name} was to be ended by its release");
+    }
+
+    /// Ends a claim only if it still waits; `NotFound` after a try in doubt is taken for its success.
+    pub async fn ends_if_it_waits(&self, name: &Name, request: &ClaimRequest) -> Released {
+        self.ends(name, ReleaseRequest { waiting_only: true, ..ReleaseRequest::of(request) }).await
+    }
+
+    async fn ends(&self, name: &Name, request: ReleaseRequest) -> Released {
+        let told = self.ask("release", || self.backend.release(name, request.clone())).await;
+        if told.in_doubt && told.value == Released::NotFound { Released::Yes } else { told.value }
     }
 
     /// Ends a claim; the last answer as it came. After a try in doubt that is the answer to a repetition.
-    pub async fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Released {
-        self.ask("release", || self.backend.release(name, id, number)).await.value
+    pub async fn release(&self, name: &Name, claim: &ClaimRequest, number: Option<u64>) -> Released {
+        self.release_as_asked(name, ReleaseRequest { number, ..ReleaseRequest::of(claim) }).await
+    }
+
+    /// The same, as it is asked for.
+    pub async fn release_as_asked(&self, name: &Name, request: ReleaseRequest) -> Released {
+        self.ask("release", || self.backend.release(name, request.clone())).await.value
     }
 
     /// Asks for the next block.
@@ -171,22 +185,38 @@ impl Client {
         self.ask("next_block", || self.backend.next_block(name, id, block_end, next.clone())).await.value.value
     }
 
-    /// Breaks the holders, and expects that `victims` claims ended.
+    /// What views show of a claim: its owner and its id.
+    pub fn shown(&self, name: &Name, claim: &ClaimRequest) -> (Owner, ClaimId) {
+        self.backend.shown(&claim.owner, name, claim.id)
+    }
+
+    /// What views show of an owner.
+    pub fn shown_owner(&self, name: &Name, owner: &Owner) -> Owner {
+        self.backend.shown(owner, name, ClaimId(0)).0
+    }
+
+    /// Breaks the holders, or one of them, and expects that one claim of each that is `meant` ended.
+    pub async fn breaks(&self, name: &Name, only: Option<&Owner>, why: (&str, &str), meant: &[&Owner]) {
+        let owner = only.map(|owner| self.shown_owner(name, owner));
+        self.breaks_as_asked(name, BreakRequest { owner, ..BreakRequest::all(why.0, why.1) }, meant).await;
+    }
+
+    /// Breaks the holders, as it is asked for, and expects that one claim of each that is `meant` ended.
     ///
     /// A break is not repeated blindly, since it would end the next holder too: after a try in doubt one
     /// looks whether the owners it was meant for still hold, as its documentation says.
-    pub async fn breaks(&self, name: &Name, only: Option<&Owner>, why: (&str, &str), meant: &[&Owner]) {
+    pub async fn breaks_as_asked(&self, name: &Name, request: BreakRequest, meant: &[&Owner]) {
+        let meant: Vec<Owner> = meant.iter().map(|owner| self.shown_owner(name, owner)).collect();
         for _ in 0..TRIES_MAX {
-            let call = self.backend.break_holders(name, only.cloned(), why.0.into(), why.1.into());
-            match self.try_once(call).await {
+            match self.try_once(self.backend.break_holders(name, request.clone())).await {
                 Ok(ended) => {
-                    assert_eq!(ended, meant.len(), "claims of {name} ended by a break of {only:?}");
+                    assert_eq!(ended, meant.len(), "claims of {name} ended by {request:?}");
                     return;
                 }
                 Err(Certainty::NotApplied) => {}
                 Err(Certainty::Unknown) => {
                     let holders = self.inspect(name).await.holders;
-                    if !holders.iter().any(|held| meant.iter().any(|owner| held.owner.as_ref() == Some(owner))) {
+                    if !holders.iter().any(|held| held.owner.as_ref().is_some_and(|owner| meant.contains(owner))) {
                         return;
                     }
                 }
@@ -195,9 +225,44 @@ impl Client {
         panic!("a break of {name} was not answered in {TRIES_MAX} tries");
     }
 
+    /// Ends a claim of somebody else if it waits and has this number; whether it did, or a try whose answer was lost.
+    pub async fn breaks_waiter(&self, name: &Name, claim: (ClaimId, u64), why: (&str, &str)) -> bool {
+        let request = WaiterBreak { id: claim.0, number: claim.1, by: why.0.into(), reason: why.1.into() };
+        let told = self.ask("break_waiter", || self.backend.break_waiter(name, request.clone())).await;
+        told.value || told.in_doubt
+    }
+
+    /// All names that somebody waits for, at most `limit` looked at with each request.
+    pub async fn waited_for(&self, limit: usize) -> Vec<NameView> {
+        let (mut views, mut after) = (Vec::new(), None);
+        loop {
+            let page: WaitedFor = self.ask("waited_for", || self.backend.waited_for(after.clone(), limit)).await.value;
+            views.extend(page.views);
+            after = page.after;
+            if after.is_none() {
+                return views;
+            }
+        }
+    }
+
     /// Breaks a name that nobody holds; how many claims ended.
     pub async fn breaks_nobody(&self, name: &Name) -> usize {
-        self.ask("break", || self.backend.break_holders(name, None, "operator".into(), "".into())).await.value
+        self.ask("break", || self.backend.break_holders(name, BreakRequest::all("operator", ""))).await.value
+    }
+
+    /// Writes a memo.
+    pub async fn write_memo(&self, name: &Name, write: &MemoWrite) -> MemoWritten {
+        self.ask("write_memo", || self.backend.write_memo(name, write.clone())).await.value
+    }
+
+    /// Reads a memo.
+    pub async fn memo(&self, name: &Name) -> Option<Memo> {
+        self.ask("memo", || self.backend.memo(name)).await.value
+    }
+
+    /// The store's time.
+    pub async fn time(&self) -> SystemTime {
+        self.ask("time", || self.backend.time()).await.value
     }
 
     /// Who holds and who waits.
@@ -300,9 +365,4 @@ async fn fell_silent(silence: Option<&Notify>) {
         Some(silence) => silence.notified().await,
         None => std::future::pending().await,
     }
-}
-
-/// The renewal of a claim with its own ttl.
-pub(crate) fn renewal(name: &Name, request: &ClaimRequest) -> RenewRequest {
-    RenewRequest { name: name.clone(), id: request.id, ttl: request.ttl }
 }

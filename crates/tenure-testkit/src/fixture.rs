@@ -17,7 +17,7 @@ use tenure::testing::ManualClock;
 
 /// A claim that a case lets die: three quarters of it are long enough for a few calls on a busy machine, and the whole
 /// short enough to wait for.
-const TTL_SHORT_REAL: Duration = Duration::from_millis(1200);
+const TTL_SHORT_REAL: Duration = Duration::from_millis(2000);
 /// A claim that no case lets die. On a clock that stands still the difference costs nothing.
 const TTL_LONG: Duration = Duration::from_secs(30);
 
@@ -98,8 +98,8 @@ impl Fixture {
         Client::new(Arc::new(wrapped), Some(silence))
     }
 
-    /// A connection. On a busy machine the answer may come too late; then the store is asked again, as it is by every call of a
-    /// [`Client`]. Few connect at a time: all at once would keep each other from being in time.
+    /// A connection. On a busy machine the answer may come too late; then the store is asked again, as it is by every
+    /// call of a [`Client`]. Few connect at a time: all at once would keep each other from being in time.
     async fn connected(&self) -> Arc<dyn Backend> {
         static AT_A_TIME: Semaphore = Semaphore::const_new(4);
         let mut tries = 0;

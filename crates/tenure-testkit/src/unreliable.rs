@@ -3,12 +3,13 @@
 use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tenure::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Guarantees, Listener, Released,
-    RenewRequest, Renewed, Replicas,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Guarantees, Listener,
+    Memo, MemoWrite, MemoWritten, ReleaseRequest, Released, RenewRequest, Renewed, Replicas, WaitedFor, WaiterBreak,
 };
 use tenure::machine::NameView;
 use tenure::{Certainty, Checkup, ClaimId, Error, ErrorKind, Name, Owner, Token};
@@ -168,9 +169,13 @@ impl Backend for Unreliable {
         self.call(move |inner| inner.renew(batch, fresh))
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
         let name = name.clone();
-        self.call(move |inner| inner.release(&name, id, number))
+        self.call(move |inner| inner.release(&name, request))
+    }
+
+    fn shown(&self, owner: &Owner, name: &Name, id: ClaimId) -> (Owner, ClaimId) {
+        self.inner.shown(owner, name, id)
     }
 
     fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
@@ -183,9 +188,18 @@ impl Backend for Unreliable {
         self.call(move |inner| inner.next_block(&name, id, block_end, next))
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
         let name = name.clone();
-        self.call(move |inner| inner.break_holders(&name, owner, by, reason))
+        self.call(move |inner| inner.break_holders(&name, request))
+    }
+
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        let name = name.clone();
+        self.call(move |inner| inner.break_waiter(&name, request))
+    }
+
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        self.call(move |inner| inner.waited_for(after, limit))
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
@@ -198,8 +212,27 @@ impl Backend for Unreliable {
         self.call(move |inner| inner.scan(&prefix, after, limit))
     }
 
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        let name = name.clone();
+        self.call(move |inner| inner.write_memo(&name, write))
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let name = name.clone();
+        self.call(move |inner| inner.memo(&name))
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        self.call(|inner| inner.time())
+    }
+
     fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         self.call(move |inner| inner.confirm(claim.clone(), replicas))
+    }
+
+    fn confirm_memo(&self, name: &Name, write: MemoWrite, replicas: Replicas) -> Call<Confirmed> {
+        let name = name.clone();
+        self.call(move |inner| inner.confirm_memo(&name, write, replicas))
     }
 
     fn close(&self) -> Call<()> {

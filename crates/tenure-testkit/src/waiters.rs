@@ -100,7 +100,7 @@ impl Waiters {
                         other => break other.expect("a claim that can be granted"),
                     }
                 };
-                let _ = say.send((guard.claim_id(), guard.token()));
+                let _ = say.send((guard.shown().1, guard.token()));
                 answered(guard.release().await);
             });
         }

@@ -4,9 +4,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::sync::Arc;
+mod instance;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tenure::backends::etcd::EtcdBackend;
+use tenure::backends::http::HttpBackend;
 use tenure::backends::memory::MemoryStore;
 use tenure::backends::postgres::PostgresBackend;
 use tenure::backends::redis::RedisBackend;
@@ -141,3 +145,38 @@ async fn zookeeper_store() -> Store {
 }
 
 tenure_testkit::conformance!(zookeeper, zookeeper_store);
+
+/// Two instances over one store, which all tests share; clients go to one and to the other in turn.
+fn served(instances: &'static OnceLock<[String; 2]>, url: &str) -> Store {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let instances = instances.get_or_init(|| [(); 2].map(|()| instance::start(url.to_owned())));
+    Store::in_real_time(move || {
+        let url = instances[TURN.fetch_add(1, Ordering::Relaxed) % 2].clone();
+        async move { HttpBackend::open(&url, Arc::new(SystemClock)).await }
+    })
+}
+
+async fn http_store() -> Store {
+    static INSTANCES: OnceLock<[String; 2]> = OnceLock::new();
+    served(&INSTANCES, shared::redis().url())
+}
+
+async fn http_postgres_store() -> Store {
+    static INSTANCES: OnceLock<[String; 2]> = OnceLock::new();
+    served(&INSTANCES, shared::postgres().url())
+}
+
+async fn http_etcd_store() -> Store {
+    static INSTANCES: OnceLock<[String; 2]> = OnceLock::new();
+    served(&INSTANCES, &shared::etcd().url())
+}
+
+async fn http_redlock_store() -> Store {
+    static INSTANCES: OnceLock<[String; 2]> = OnceLock::new();
+    served(&INSTANCES, &shared::fleet().url_with("node_timeout=500ms"))
+}
+
+tenure_testkit::conformance!(http, http_store);
+tenure_testkit::conformance!(http_postgres, http_postgres_store);
+tenure_testkit::conformance!(http_etcd, http_etcd_store);
+tenure_testkit::conformance!(http_redlock, http_redlock_store);

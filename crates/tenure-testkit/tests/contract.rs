@@ -166,11 +166,20 @@ async fn every_defect_is_caught_by_the_case_that_names_it() {
         (Defect::SaysReleasedOnly, "a_re_entered_holding_ends_with_its_last_claim"),
         (Defect::ReusesTokens, "tokens_strictly_increase_from_holder_to_holder"),
         (Defect::ReleasesAnyNumber, "a_release_with_another_number_changes_nothing"),
+        (Defect::ReleasesHolders, "a_release_of_a_waiting_claim_only_leaves_one_that_holds"),
+        (Defect::BreaksLaterHolders, "a_break_up_to_a_token_leaves_who_was_granted_after_it"),
+        (Defect::BreaksHoldersForWaiters, "a_break_of_a_waiter_leaves_one_that_holds_and_one_with_another_number"),
+        (Defect::LeavesOutWaitedFor, "names_that_somebody_waits_for_are_found_among_others"),
+        (Defect::ForgetsWithin, "inspect_tells_what_a_claim_runs_within"),
         (Defect::PutsBackOnRenewal, "a_renewal_of_a_claim_the_store_lacks_answers_gone_and_puts_nothing_back"),
         (Defect::ShortensTtl, "a_shorter_ttl_keeps_the_longer_one"),
+        (Defect::RenewsAnyNumber, "a_renewal_that_names_another_number_changes_nothing"),
         (Defect::BlocksOfOne, "a_block_reserves_tokens_that_nobody_else_is_given"),
         (Defect::ForgetsWhoBroke, "a_broken_holder_is_told_who_and_why"),
         (Defect::ScansCarelessly, "a_scan_lists_names_in_use_by_prefix_in_pages"),
+        (Defect::MemoOverAnyVersion, "a_late_copy_of_a_memo_write_changes_nothing"),
+        (Defect::MemoTwice, "the_same_memo_write_again_is_one_write"),
+        (Defect::MemoByAnybody, "a_waiter_and_a_stranger_write_no_memo"),
     ];
     // Side by side, since some defects let the cases wait until their patience is over.
     let all = futures_util::future::join_all(defects.map(|(defect, _)| caught(defect))).await;

@@ -4,6 +4,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod instance;
+
+use std::sync::OnceLock;
+
 use tenure_testkit::servers::{Postgres, shared};
 
 fn memory(_: usize) -> (String, ()) {
@@ -54,3 +58,11 @@ fn postgres(clients: usize) -> (String, Postgres) {
 }
 
 tenure_testkit::waiters!(postgres, super::postgres, 300);
+
+/// Each waiter has a connection of its own.
+fn http(_: usize) -> (String, ()) {
+    static INSTANCE: OnceLock<String> = OnceLock::new();
+    (INSTANCE.get_or_init(|| instance::start(shared::redis().url().to_owned())).clone(), ())
+}
+
+tenure_testkit::waiters!(http, super::http, 200);

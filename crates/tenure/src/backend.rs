@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 
@@ -25,7 +25,9 @@ use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
 
+pub use crate::connect::open;
 pub use crate::machine::{ClaimRequest, Place, Refusal, Shape, Standing};
+pub use crate::memo::{Memo, MemoKind, MemoWrite, MemoWritten, MemosSurvive};
 
 /// A call to a store under way. It owns what it needs, so that it can be finished by another task than
 /// the one that began it.
@@ -143,6 +145,8 @@ pub enum Released {
         /// Why.
         reason: Arc<str>,
     },
+    /// It holds by now, and was to end only while it waits: nothing changed.
+    Holds,
 }
 
 /// The answer to a request for the next block of tokens.
@@ -170,8 +174,108 @@ pub struct RenewRequest {
     pub name: Name,
     /// The claim.
     pub id: ClaimId,
+    /// Whose claim it is.
+    pub owner: Owner,
     /// For how long; a shorter ttl than it has keeps the longer one.
     pub ttl: Duration,
+    /// Only if the store gave it this number: a claim that has another is left as it is and where it is, and the answer
+    /// tells its present number. (What keeps several claims alive at once, such as a lease of etcd, may be renewed all
+    /// the same.) A store without a queue need not look at it.
+    pub number: Option<u64>,
+}
+
+impl RenewRequest {
+    /// Renews this claim for its ttl, whatever its number.
+    pub fn of(name: &Name, claim: &ClaimRequest) -> Self {
+        Self { name: name.clone(), id: claim.id, owner: claim.owner.clone(), ttl: claim.ttl, number: None }
+    }
+
+    /// Whether it means the claim that has this number.
+    pub fn means(&self, number: u64) -> bool {
+        self.number.is_none_or(|meant| meant == number)
+    }
+}
+
+/// A claim to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseRequest {
+    /// The claim.
+    pub id: ClaimId,
+    /// Whose claim it is.
+    pub owner: Owner,
+    /// Only if the store gave it this number.
+    pub number: Option<u64>,
+    /// Only if it still waits: should it hold by now, nothing changes and the answer is [`Released::Holds`].
+    pub waiting_only: bool,
+}
+
+impl ReleaseRequest {
+    /// Ends this claim, waiting or holding, whatever its number.
+    pub fn new(owner: Owner, id: ClaimId) -> Self {
+        Self { id, owner, number: None, waiting_only: false }
+    }
+
+    /// The same, for a claim as it was asked for.
+    pub fn of(claim: &ClaimRequest) -> Self {
+        Self::new(claim.owner.clone(), claim.id)
+    }
+
+    /// The same, only if the store gave it this number.
+    #[must_use]
+    pub fn with_number(self, number: u64) -> Self {
+        Self { number: Some(number), ..self }
+    }
+}
+
+/// Whom to evict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakRequest {
+    /// Only this owner's claims.
+    pub owner: Option<Owner>,
+    /// Only holders whose token is at most this.
+    pub up_to: Option<Token>,
+    /// Who breaks.
+    pub by: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+}
+
+impl BreakRequest {
+    /// Evicts all holders.
+    pub fn all(by: impl Into<Arc<str>>, reason: impl Into<Arc<str>>) -> Self {
+        Self { owner: None, up_to: None, by: by.into(), reason: reason.into() }
+    }
+}
+
+/// Which waiting claim to end, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterBreak {
+    /// The claim, as views show it.
+    pub id: ClaimId,
+    /// Only if the store gave it this number.
+    pub number: u64,
+    /// Who breaks.
+    pub by: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+}
+
+/// Names that somebody waits for, as far as one request found them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitedFor {
+    /// The names, in byte order.
+    pub views: Vec<NameView>,
+    /// The name to go on after; none if there are no more. There may be more although nothing was found.
+    pub after: Option<Name>,
+}
+
+impl WaitedFor {
+    /// Of a page of a scan, those names that somebody waits for.
+    pub fn among(mut views: Vec<NameView>) -> Self {
+        let after = views.last().map(|view| view.name.clone());
+        views.retain(|view| !view.waiters.is_empty());
+        Self { views, after }
+    }
 }
 
 /// What a backend tells its client without being asked.
@@ -224,6 +328,8 @@ pub struct Capabilities {
     /// A claim that waits is told of its grant at once; without it the store is looked at again and again, and a
     /// hand-over takes up to a second.
     pub pushes: bool,
+    /// A holder is told at once that its claim was broken; without it, at its next renewal.
+    pub alerts: bool,
     /// Grants carry fencing tokens.
     pub tokens: bool,
     /// Tokens can be reserved in blocks, so that tasks of one process may hand over in memory.
@@ -242,6 +348,12 @@ pub struct Capabilities {
     pub records: bool,
     /// A broken holder is told who broke it and why, not only that its claim is gone.
     pub notes: bool,
+    /// A claim that waits can be ended by others, and its client is told who did and why.
+    pub waiter_breaks: bool,
+    /// A small value can be kept with a name, which only its exclusive holder writes.
+    pub memos: bool,
+    /// It can tell its wall clock's time.
+    pub time: bool,
     /// The shortest ttl it keeps.
     pub ttl_min: Duration,
     /// The longest ttl it keeps.
@@ -257,6 +369,7 @@ impl Capabilities {
         queue: true,
         hints: false,
         pushes: true,
+        alerts: true,
         tokens: true,
         blocks: true,
         shared: true,
@@ -266,6 +379,9 @@ impl Capabilities {
         majority: false,
         records: true,
         notes: true,
+        waiter_breaks: true,
+        memos: true,
+        time: true,
         ttl_min: crate::TTL_MIN,
         ttl_max: crate::TTL_MAX,
         lease_lag: Duration::ZERO,
@@ -288,7 +404,9 @@ impl Capabilities {
     pub fn without_queue(mut self) -> Self {
         self.queue = false;
         self.pushes = false;
+        self.alerts = false;
         self.blocks = false;
+        self.waiter_breaks = false;
         self
     }
 }
@@ -318,6 +436,8 @@ pub struct Guarantees {
     pub clock_step: Survival,
     /// When tokens keep growing.
     pub tokens: &'static str,
+    /// What becomes of memos; none where the store keeps none.
+    pub memos: Option<MemosSurvive>,
 }
 
 /// What a fault does to locks that are held.
@@ -409,6 +529,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// - a renewal keeps a waiting claim in its place
     /// - a renewal answers that a waiting claim holds by now
     /// - a shorter ttl keeps the longer one
+    /// - a renewal that names another number changes nothing
     /// - a renewal of a claim the store lacks answers gone and puts nothing back
     /// - a batch answers for each claim in order
     ///
@@ -417,7 +538,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe: a renewal that arrives late only lengthens a live claim.
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>>;
 
-    /// Ends a claim, waiting or holding; with `number`, only if the store gave it that number.
+    /// Ends a claim, waiting or holding, unless the request says which of the two, or which number it has. All of
+    /// that is looked at in the step that ends it.
     ///
     /// # Behaviour
     ///
@@ -426,11 +548,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// - a repeated release changes nothing
     /// - a release of a waiting claim gives up its place
     /// - a release with another number changes nothing
+    /// - a release of a waiting claim only ends it while it waits
+    /// - a release of a waiting claim only leaves one that holds
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: repeat it, or leave the claim to its ttl.
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released>;
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released>;
 
     /// Gives up the place of a claim that was told to ask again ([`Event::TryNow`]) and does not want to: the next
     /// one is told. Should the claim hold, it goes on. Only called where [`Capabilities::hints`].
@@ -466,7 +590,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancelling leaves the outcome unknown: repeat the same request and the answer is the same.
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>>;
 
-    /// Ends all holders' claims, or one owner's; answers how many claims ended.
+    /// Ends all holders' claims, or those that the request names; answers how many claims ended.
     ///
     /// # Behaviour
     ///
@@ -474,11 +598,29 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// - a broken holder is told who and why
     /// - a break of one owner leaves the others
     /// - a break of a free name ends nothing
+    /// - a break up to a token leaves who was granted after it
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: look with [`inspect`](Self::inspect).
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize>;
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize>;
+
+    /// Ends one claim while it waits, and leaves a note for its client. False if it holds by now, or is gone, or has
+    /// another number. All of that is looked at in the step that ends it. Only called where
+    /// [`Capabilities::waiter_breaks`].
+    ///
+    /// # Behaviour
+    ///
+    /// - a break of a waiter ends it and it is told who and why
+    /// - a break of a waiter leaves one that holds and one with another number
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: repeat it.
+    fn break_waiter(&self, name: &Name, _request: WaiterBreak) -> Call<bool> {
+        let error = Error::new(ErrorKind::Invalid, "this store ends no claims of others that wait").about(name);
+        Box::pin(async { Err(error) })
+    }
 
     /// Who holds a name and who waits for it.
     ///
@@ -487,11 +629,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// - inspect shows holders and waiters in order
     /// - inspect tells the shape of each holder and waiter
     /// - inspect of a free name is empty
+    /// - inspect tells what a claim runs within
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing.
     fn inspect(&self, name: &Name) -> Call<NameView>;
+
+    /// What views show of a claim: its owner and its id. The same as given, unless the store is reached through a
+    /// service that gives claims other ids.
+    fn shown(&self, owner: &Owner, _name: &Name, id: ClaimId) -> (Owner, ClaimId) {
+        (owner.clone(), id)
+    }
 
     /// Names in use that begin with `prefix`, in byte order, after `after`, at most `limit`.
     ///
@@ -504,6 +653,78 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe: it changes nothing.
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>>;
 
+    /// Names that somebody waits for, in byte order, after `after`; of at most `limit` names that it looks at. A store
+    /// that can find them without reading all others does so.
+    ///
+    /// # Behaviour
+    ///
+    /// - names that somebody waits for are found among others
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        let page = self.scan("", after, limit);
+        Box::pin(async { Ok(WaitedFor::among(page.await?)) })
+    }
+
+    /// Writes the memo of a name. The store looks in the step that writes it whether the claim holds the name
+    /// exclusively, with the token in its present block, and whether the memo has the version to replace. Only called
+    /// where [`Capabilities::memos`], with at most [`MEMO_BYTES_MAX`](crate::MEMO_BYTES_MAX) bytes.
+    ///
+    /// # Behaviour
+    ///
+    /// - the exclusive holder writes a memo that anyone reads
+    /// - a memo of the largest size comes back as it was written
+    /// - a waiter and a stranger write no memo
+    /// - a reader and a holder of permits write no memo
+    /// - an expired or broken holder writes no memo
+    /// - an earlier holder writes no memo
+    /// - a memo is written with a token of the present block only
+    /// - a memo write with another number changes nothing
+    /// - a memo write over another version changes nothing and answers the present memo
+    /// - the same memo write again is one write
+    /// - a late copy of a memo write changes nothing
+    /// - a memo of another kind is refused
+    /// - a memo outlives the claims of its name
+    /// - a memo ends when its time to be kept is over
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: repeat the same request and the answer is the same.
+    fn write_memo(&self, name: &Name, _write: MemoWrite) -> Call<MemoWritten> {
+        let error = Error::new(ErrorKind::Invalid, "this store keeps no memos").about(name);
+        Box::pin(async { Err(error) })
+    }
+
+    /// The memo of a name, as it was when all writes that were answered before had been made. Only called where
+    /// [`Capabilities::memos`].
+    ///
+    /// # Behaviour
+    ///
+    /// - a name without a memo has none
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let error = Error::new(ErrorKind::Invalid, "this store keeps no memos").about(name);
+        Box::pin(async { Err(error) })
+    }
+
+    /// The store's wall clock. Only called where [`Capabilities::time`].
+    ///
+    /// # Behaviour
+    ///
+    /// - the store tells the time
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn time(&self) -> Call<SystemTime> {
+        Box::pin(async { Err(Error::new(ErrorKind::Invalid, "this store does not tell the time")) })
+    }
+
     /// Renews a claim that holds, and answers how many replicas have it; waits a moment for enough of them. An error
     /// if the server whose replicas were asked does not have the claim. Only called where [`Capabilities::replicas`].
     ///
@@ -513,6 +734,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         let error = Error::new(ErrorKind::Invalid, format!("this store has no replicas to wait for ({replicas})"));
         let error = error.about(&claim.name);
+        Box::pin(async { Err(error) })
+    }
+
+    /// Writes a memo once more that was written, and answers how many replicas have it; waits a moment for enough of
+    /// them. `write.after` is the version that was answered, so that a server without the memo is left as it is; an
+    /// error if the server whose replicas were asked is one. Only called where [`Capabilities::replicas`] and
+    /// [`Capabilities::memos`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    fn confirm_memo(&self, name: &Name, _write: MemoWrite, replicas: Replicas) -> Call<Confirmed> {
+        let error = Error::new(ErrorKind::Invalid, format!("this store has no replicas to wait for ({replicas})"));
+        let error = error.about(name);
         Box::pin(async { Err(error) })
     }
 

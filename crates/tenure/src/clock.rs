@@ -62,7 +62,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Now, on a clock that only moves forward and counts through suspend.
     fn now(&self) -> Moment;
 
-    /// The wall clock, in microseconds since 1970: the floor of fencing tokens, and nothing else.
+    /// The wall clock, in microseconds since 1970: the floor of fencing tokens, how long memos are kept, and the time
+    /// that a store without a server tells. No lease depends on it.
     fn wall_micros(&self) -> u64;
 
     /// A new timer on this clock. Called on the runtime the client lives on.
@@ -74,6 +75,17 @@ pub trait Timer: Send {
     /// Ready once the clock has reached `at`; otherwise the task is woken when it has.
     /// Each call replaces the moment of the one before.
     fn poll_until(&mut self, at: Moment, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Waits for so long on a clock.
+///
+/// # Cancel safety
+///
+/// Cancel safe: it changes nothing.
+#[cfg(feature = "http")]
+pub(crate) async fn sleep(clock: &dyn Clock, time: Duration) {
+    let (at, mut timer) = (clock.now() + time, clock.timer());
+    std::future::poll_fn(|cx| timer.poll_until(at, cx)).await;
 }
 
 /// The machine's clock: `CLOCK_BOOTTIME` on Linux.

@@ -24,10 +24,20 @@ const KNOWN: &[(&str, &str)] = &[
     ("zookeeper", "zookeeper"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
+    ("http", "http"),
+    ("https", "http"),
 ];
 
-/// Opens the store a URL names.
-pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>> {
+/// A client of the store that a URL names, without the engine: for whoever drives claims by itself.
+///
+/// # Errors
+///
+/// As [`Tenure::connect`](crate::Tenure::connect).
+///
+/// # Cancel safety
+///
+/// Cancel safe: nothing is claimed yet.
+pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>> {
     let invalid = |problem: String| Error::new(ErrorKind::Invalid, problem).at(Step::Connect);
     if url.len() > URL_BYTES_MAX {
         return Err(invalid(format!("a URL of {} bytes is too long: at most {URL_BYTES_MAX}", url.len())));
@@ -45,6 +55,7 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
         "redlock" => cfg!(feature = "redlock"),
         "postgres" => cfg!(feature = "postgres"),
         "etcd" => cfg!(feature = "etcd"),
+        "http" => cfg!(feature = "http"),
         "zookeeper" => cfg!(feature = "zookeeper"),
         _ => scheme == "memory",
     };
@@ -55,6 +66,12 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
     if *feature == "etcd" {
         return Ok(Arc::new(
             crate::backends::etcd::EtcdBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
+        ));
+    }
+    #[cfg(feature = "http")]
+    if *feature == "http" {
+        return Ok(Arc::new(
+            crate::backends::http::HttpBackend::open(url, clock).await.map_err(|e| e.at(Step::Connect))?,
         ));
     }
     #[cfg(feature = "postgres")]
@@ -107,9 +124,10 @@ pub(crate) async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Bac
 
 /// Looks at the store a URL names for what makes locks unsafe or slow there, and says what to change.
 ///
-/// As [`Tenure::doctor`](crate::Tenure::doctor), without a client: a fleet (`redlock://`) is looked at node by node and a
-/// cluster (`etcd://`) member by member, whether or not enough of them answer or belong together to take a lock there, and
-/// nothing is written to a fleet's. Other stores are made ready for use if they never were (a file, tables, znodes).
+/// As [`Tenure::doctor`](crate::Tenure::doctor), without a client: a fleet (`redlock://`) is looked at node by node
+/// and a cluster (`etcd://`) member by member, whether or not enough of them answer or belong together to take a lock
+/// there, and nothing is written to a fleet's. Other stores are made ready for use if they never were (a file,
+/// tables, znodes).
 ///
 /// # Errors
 ///
@@ -161,13 +179,13 @@ fn meant(url: &str) -> String {
 
 /// The ports that servers usually listen on.
 const PORTS: &[(&str, &str)] =
-    &[("26379", "redis+sentinel"), ("2379", "etcd"), ("2181", "zookeeper"), ("5432", "postgres")];
+    &[("26379", "redis+sentinel"), ("2379", "etcd"), ("2181", "zookeeper"), ("5432", "postgres"), ("7420", "http")];
 
 /// More than any list of hosts needs.
 const URL_BYTES_MAX: usize = 8 * 1024;
 
 fn examples() -> &'static str {
-    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, zookeeper://H1,H2,H3/CHROOT, postgres://USER@HOST/DATABASE or memory:"
+    "sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, zookeeper://H1,H2,H3/CHROOT, postgres://USER@HOST/DATABASE, http://HOST (a tenure service) or memory:"
 }
 
 /// The embedded store's default file: `tenure/locks.db` in `$XDG_STATE_HOME`, or in `~/.local/state`.

@@ -41,7 +41,8 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A name, ttl, owner, option or URL that is not allowed. Nothing was sent.
+    /// A name, ttl, owner, option or URL that is not allowed; or a call of [`blocking`](crate::blocking) in async code.
+    /// Nothing was sent.
     Invalid,
     /// The claim cannot stand beside the live claims of this name: another number of permits,
     /// permits mixed with another shape, or an upgrade from shared to exclusive.
@@ -53,6 +54,9 @@ pub enum ErrorKind {
     NotBuilt,
     /// The time to wait is over and the name was held by somebody else.
     Timeout,
+    /// It waited in a deadlock, and was refused: by [`Session::refuse_deadlock`](crate::Session::refuse_deadlock), or
+    /// by whoever broke the deadlock. The message names the cycle. Give back what is held before trying again.
+    Deadlock,
     /// The store could not be reached, or did not answer.
     Unavailable,
     /// Too few nodes of a fleet took part; the message has the reason of each.
@@ -78,6 +82,7 @@ impl ErrorKind {
             Self::NotHeld => "not_held",
             Self::NotBuilt => "not_built",
             Self::Timeout => "timeout",
+            Self::Deadlock => "deadlock",
             Self::Unavailable => "unavailable",
             Self::Quorum => "quorum",
             Self::Store => "store",
@@ -121,6 +126,8 @@ pub enum Step {
     Inspect,
     /// Ending other holders' claims.
     Break,
+    /// Reading or writing what is kept with a name.
+    Memo,
 }
 
 /// Who holds a name, as far as the store told.

@@ -1,7 +1,29 @@
-//! What the machine's outcomes are to those who asked, where a store runs the machine itself.
+//! What is asked of a store, as the machine's operations, and what their outcomes are to those who asked: for stores
+//! that run the machine itself.
 
-use crate::backend::{Block, Claimed, Refusal, Released, Renewed};
-use crate::machine::Outcome;
+use crate::backend::{Block, BreakRequest, Claimed, Refusal, ReleaseRequest, Released, Renewed, WaiterBreak};
+use crate::machine::{Op, Outcome};
+
+impl From<ReleaseRequest> for Op {
+    fn from(request: ReleaseRequest) -> Self {
+        let ReleaseRequest { id, number, waiting_only, owner: _ } = request;
+        Self::Release { id, number, waiting_only }
+    }
+}
+
+impl From<BreakRequest> for Op {
+    fn from(request: BreakRequest) -> Self {
+        let BreakRequest { owner, up_to, by, reason } = request;
+        Self::Break { owner, up_to, by, reason }
+    }
+}
+
+impl From<WaiterBreak> for Op {
+    fn from(request: WaiterBreak) -> Self {
+        let WaiterBreak { id, number, by, reason } = request;
+        Self::BreakWaiter { id, number, by, reason }
+    }
+}
 
 /// An outcome the machine cannot answer to this operation; answered as "not there".
 pub(crate) fn claimed(outcome: Outcome) -> Claimed {
@@ -24,6 +46,7 @@ pub(crate) fn renewed(outcome: Outcome) -> Renewed {
 pub(crate) fn released(outcome: Outcome) -> Released {
     match outcome {
         Outcome::Released => Released::Yes,
+        Outcome::Holds => Released::Holds,
         Outcome::Broken(mark) => Released::Broken { by: mark.by, reason: mark.reason },
         _ => Released::NotFound,
     }
@@ -36,6 +59,10 @@ pub(crate) fn block(outcome: Outcome) -> Block {
         Outcome::Broken(mark) => Block::Broken { by: mark.by, reason: mark.reason },
         _ => Block::Gone,
     }
+}
+
+pub(crate) fn waiter_ended(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::WaiterEnded { .. })
 }
 
 pub(crate) fn evicted(outcome: &Outcome) -> usize {

@@ -13,6 +13,8 @@ use crate::name::Name;
 /// The longest owner given by a user, in characters.
 pub const OWNER_CHARS_MAX: usize = 128;
 
+const REFUSING_DEADLOCKS: &str = "!refuse-deadlock";
+
 /// Who claims: a random 128-bit id, or 1 to 128 visible ASCII characters chosen by the user.
 ///
 /// Knowing an owner is enough to renew and release its claims, so treat it like a password where
@@ -51,6 +53,16 @@ impl Owner {
     /// The owner of a claim that is only presumed.
     pub(crate) fn unknown() -> Self {
         Self(Repr::Text(Arc::from("unknown")))
+    }
+
+    /// What a claim names in `within` beside the owners it runs within, if it is to be refused rather than to wait in
+    /// a deadlock: so everybody who looks can tell who asked for that, over every store.
+    pub(crate) fn refusing_deadlocks() -> Self {
+        Self(Repr::Text(Arc::from(REFUSING_DEADLOCKS)))
+    }
+
+    pub(crate) fn is_refusing_deadlocks(&self) -> bool {
+        matches!(&self.0, Repr::Text(text) if **text == *REFUSING_DEADLOCKS)
     }
 
     /// An owner chosen by the user.

@@ -1,6 +1,7 @@
 //! What the sources promise of themselves.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The sources of the library below a folder.
@@ -64,6 +65,74 @@ fn layers_do_not_reach_upwards() {
     absent("engine", &["crate::backends"]);
     absent("backends", &["crate::engine"]);
     absent("", &["unsafe {", "unsafe fn"]);
+}
+
+/// The names of the public methods of each type, by its `impl` blocks; traits apart.
+fn methods(sources: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (_, source) in sources {
+        let mut within: Option<&str> = None;
+        for line in source.lines() {
+            if let Some(implemented) = line.strip_prefix("impl") {
+                within = (!line.contains(" for ")).then(|| implementing(implemented));
+            } else if line == "}" {
+                within = None;
+            }
+            let function = ["    pub fn ", "    pub async fn "].iter().find_map(|begin| line.strip_prefix(begin));
+            if let (Some(of), Some(function)) = (within, function) {
+                let name = function.split(['(', '<']).next().unwrap();
+                found.entry(of.to_owned()).or_default().insert(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The type of an `impl`, without what either is generic over.
+fn implementing(rest: &str) -> &str {
+    let rest = if rest.starts_with('<') { rest.split_once("> ").unwrap().1 } else { rest.trim_start() };
+    rest.split(|c: char| !c.is_alphanumeric()).next().unwrap()
+}
+
+/// What a `pub use MODULE::{…};` of a file names.
+fn exported(source: &str, module: &str) -> Vec<String> {
+    let begin = format!("pub use {module}::");
+    let names = source.split(';').filter_map(|statement| Some(statement.split_once(&begin)?.1));
+    let names = names.flat_map(|names| names.trim_matches(['{', '}']).split(','));
+    names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+/// Whoever adds to the async API adds to the other one.
+#[test]
+fn the_blocking_api_has_all_that_the_async_one_has() {
+    // Values, which are the same in both.
+    const VALUES: &[&str] = &["Lease", "TTL_DEFAULT", "TTL_MAX", "TTL_MIN", "WaitStrategy"];
+    // Recipes that have no blocking form yet, and what makes them.
+    const ASYNC_ONLY: &[&str] = &["Attempt", "Begun", "Election", "Leaders", "Leadership", "Once"];
+    const MAKERS: &[&str] = &["election", "once"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let is_async = |path: &Path| !["blocking", "backends"].iter().any(|folder| path.starts_with(root.join(folder)));
+    let of_async: Vec<_> = sources("").into_iter().filter(|(path, _)| is_async(path)).collect();
+    let (of_async, blocking) = (methods(&of_async), methods(&sources("blocking")));
+
+    let library = std::fs::read_to_string(root.join("lib.rs")).unwrap();
+    let types = ["engine", "recipes", "watch"].iter().flat_map(|module| exported(&library, module));
+    let types: Vec<String> =
+        types.filter(|name| !VALUES.contains(&&**name) && !ASYNC_ONLY.contains(&&**name)).collect();
+    assert!(types.len() >= 10, "{types:?}");
+    for name in types {
+        let present = blocking.get(&name).cloned().unwrap_or_default();
+        // What has no methods is a value.
+        let Some(wanted) = of_async.get(&name) else { continue };
+        let missing = wanted.difference(&present).filter(|method| !MAKERS.contains(&method.as_str()));
+        let missing: Vec<_> = missing.collect();
+        // A watch is an iterator there.
+        let missing: Vec<_> = missing.into_iter().filter(|method| (&*name, &***method) != ("Watch", "next")).collect();
+        assert!(
+            missing.is_empty(),
+            "tenure::blocking::{name} lacks {missing:?}; if {name} is a value, list it in VALUES"
+        );
+    }
 }
 
 /// `scripts/night` and `scripts/interop` run what is ignored; nothing else does.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use common::{TTL, World, now, settle, still_pending};
 use tenure::Name;
-use tenure::backend::Backend as _;
+use tenure::backend::{Backend as _, ReleaseRequest};
 
 /// The store forgets the first claim that waits, as after a failover.
 async fn forget_waiter(world: &World) {
-    let (id, number) = world.client("looks").inspect("x").await.unwrap().waiters[0].claim;
-    world.store.client().release(&Name::new("x").unwrap(), id, Some(number)).await.unwrap();
+    let first = world.client("looks").inspect("x").await.unwrap().waiters.remove(0);
+    let ended = ReleaseRequest::new(first.owner.unwrap(), first.claim.0).with_number(first.claim.1);
+    world.store.client().release(&Name::new("x").unwrap(), ended).await.unwrap();
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Gated, Reply, TTL, World, still_pending};
+use common::{Gated, Reply, TTL, World, settle, still_pending};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tenure::fence::Gate;
 use tenure::{Ended, Loss, Tenure};
@@ -87,7 +87,7 @@ fn the_names_and_labels_are_those_that_are_promised() {
         promised.extend(values("tenure_handovers_total", "kind", &["local", "store"]));
         promised.extend(values("tenure_lost_total", "reason", &["expired", "gone", "broken", "max_hold", "session"]));
         promised.extend(values("tenure_renewals_total", "result", &["renewed", "failed", "gone", "broken"]));
-        let operations = ["claim", "renew", "release", "block", "inspect", "break"];
+        let operations = ["claim", "renew", "release", "block", "inspect", "break", "memo"];
         promised.extend(values("tenure_store_roundtrip_seconds", "op", &operations));
         assert_eq!(keys, promised);
     });
@@ -108,6 +108,7 @@ fn each_acquire_is_counted_once_by_its_result() {
         {
             let mut cancelled = pin!(timed_out.acquire());
             still_pending(cancelled.as_mut()).await;
+            other.flush_metrics();
             assert_eq!(seen.all()["tenure_waiting{store=memory}"], 1.0);
         }
         gate.set(Reply::Never);
@@ -122,10 +123,30 @@ fn each_acquire_is_counted_once_by_its_result() {
             ("tenure_acquire_total{result=unreachable,store=memory}", 1.0),
             ("tenure_held{store=memory}", 1.0),
         ]);
+        tenure.flush_metrics();
+        other.flush_metrics();
         let seen = seen.nonzero();
         let seen: BTreeMap<_, _> = seen.into_iter().filter(|(key, _)| expected.contains_key(key)).collect();
         assert_eq!(seen, expected);
         drop(guard);
+    });
+}
+
+#[test]
+fn an_acquire_that_is_refused_for_a_deadlock_is_counted_so() {
+    recorded(async |seen| {
+        let world = World::new();
+        let tenure = world.client("a");
+        let (one, other) = (tenure.session(), tenure.session().refuse_deadlock());
+        let _x = one.lock("x").acquire().await.unwrap();
+        let _y = other.lock("y").acquire().await.unwrap();
+        let (waits, refused) = (one.lock("y"), other.lock("x"));
+        let mut waits = pin!(waits.acquire());
+        still_pending(waits.as_mut()).await;
+        world.drive("refused", refused.acquire()).await.unwrap_err();
+        tenure.flush_metrics();
+        assert_eq!(seen.all()["tenure_acquire_total{result=deadlock,store=memory}"], 1.0);
+        assert_eq!(tenure.recent()[0].ended, Ended::Deadlock);
     });
 }
 
@@ -144,6 +165,8 @@ fn waits_holds_and_hand_overs_are_measured() {
         next.release().await.unwrap();
         let local = world.drive("a task of the same client", local).await.unwrap();
         local.release().await.unwrap();
+        one.flush_metrics();
+        two.flush_metrics();
         let seen = seen.nonzero();
         let expected = metrics([
             ("tenure_acquire_total{result=granted,store=memory}", 3.0),
@@ -182,7 +205,68 @@ fn losses_and_renewals_are_counted() {
         drop((broken, limited, slow));
         let _again = world.drive("acquire", tenure.lock("again").ttl(TTL).acquire()).await.unwrap();
         assert_eq!(count("store_up{store=memory}"), Some(1.0));
+        tenure.flush_metrics();
         assert_eq!(count("held{store=memory}"), Some(1.0));
+    });
+}
+
+#[test]
+fn what_happened_is_told_within_a_second_and_when_a_client_is_closed_or_gone() {
+    recorded(async |seen| {
+        let world = World::new();
+        let (client, closed) = (world.client("a"), world.client("b"));
+        let count = |key: &str| seen.all()[&format!("tenure_{key}{{store=memory}}")];
+        let guard = client.lock("x").ttl(TTL).acquire().await.unwrap();
+        settle().await;
+        assert_eq!((count("held"), count("waiting")), (1.0, 0.0), "the first is told at once");
+        guard.release().await.unwrap();
+        settle().await;
+        assert_eq!((count("held"), count("hold_seconds")), (1.0, 0.0), "the next is told a second later");
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!((count("held"), count("hold_seconds")), (0.0, 1.0));
+
+        for _ in 0..2_000 {
+            drop(client.lock("x").ttl(TTL).acquire().await.unwrap());
+        }
+        drop(client);
+        settle().await;
+        let acquired = seen.all()["tenure_acquire_total{result=granted,store=memory}"];
+        assert_eq!((count("held"), count("waiting"), acquired), (0.0, 0.0, 2_001.0), "each is counted");
+        assert_eq!(count("hold_seconds"), 2_001.0, "each is told, by one that stands for it if need be");
+        let waits =
+            |contended| seen.all()[&format!("tenure_acquire_wait_seconds{{contended={contended},store=memory}}")];
+        assert_eq!((waits(false), waits(true)), (2_001.0, 0.0));
+
+        for _ in 0..2 {
+            drop(closed.lock("y").ttl(TTL).acquire().await.unwrap());
+            settle().await;
+        }
+        assert_eq!(count("hold_seconds"), 2_002.0);
+        closed.close().await.unwrap();
+        assert_eq!(count("hold_seconds"), 2_003.0);
+    });
+}
+
+#[test]
+fn of_round_trips_that_begin_together_one_is_measured_however_long_it_takes() {
+    recorded(async |seen| {
+        let world = World::new();
+        let (tenure, gate) = world.gated("a");
+        let claims = || seen.all()["tenure_store_roundtrip_seconds{op=claim,store=memory}"];
+        for name in 0..100 {
+            drop(tenure.lock(format!("{name}")).ttl(TTL).acquire().await.unwrap());
+        }
+        assert_eq!(claims(), 1.0, "all were sent at one moment");
+        world.pass(Duration::from_millis(2)).await;
+        gate.set(Reply::Late);
+        let (slow, quick) = (tenure.lock("slow").ttl(TTL), tenure.lock("quick").ttl(TTL));
+        let mut slow = pin!(slow.acquire());
+        still_pending(slow.as_mut()).await;
+        gate.open();
+        drop(quick.acquire().await.unwrap());
+        assert_eq!(claims(), 1.0, "the one that was sent first is measured, and not answered yet");
+        drop(world.drive("the slow one", slow).await.unwrap());
+        assert_eq!(claims(), 2.0);
     });
 }
 
@@ -194,6 +278,7 @@ fn ten_thousand_groups_are_65_values_of_a_label() {
         for group in 0..10_000 {
             drop(tenure.lock(format!("g{group}/x")).acquire().await.unwrap());
         }
+        tenure.flush_metrics();
         let all = seen.all();
         let granted: Vec<_> = all.iter().filter(|(key, _)| key.contains("result=granted")).collect();
         assert_eq!(granted.len(), 65);
@@ -221,11 +306,13 @@ async fn the_flight_recorder_says_why_it_was_slow() {
     let again = one.lock("x").ttl(TTL).acquire().await.unwrap();
     let brief = two.lock("x").ttl(TTL);
     world.drive("timeout", brief.acquire_within(Duration::from_secs(1))).await.unwrap_err();
+    world.pass(Duration::from_millis(1)).await;
+    assert!(brief.try_acquire().await.unwrap().is_none());
     drop(again);
 
     let recent = two.recent();
-    assert_eq!(recent.len(), 2);
-    let [timed_out, lost] = &recent[..] else { panic!("{recent:?}") };
+    let [busy, timed_out, lost] = &recent[..] else { panic!("{recent:?}") };
+    assert_eq!((busy.ended.clone(), busy.behind.as_deref()), (Ended::Busy, Some("one")));
     assert_eq!((timed_out.ended.clone(), timed_out.behind.as_deref()), (Ended::TimedOut, Some("one")));
     assert_eq!((timed_out.held, timed_out.token), (None, None));
     let by = Loss::Broken { by: "two".to_owned(), reason: "test".to_owned() };
@@ -251,12 +338,42 @@ impl Write for Log {
     }
 }
 
+impl Log {
+    /// Keeps what this thread logs from now on.
+    fn keep() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_loss_is_warned_of_with_its_reason() {
+    let (log, _here) = Log::keep();
+    let world = World::new();
+    let (tenure, gate): (_, Arc<Gated>) = world.gated("a");
+    let _broken = tenure.lock("broken").ttl(TTL).acquire().await.unwrap();
+    let _expired = tenure.lock("expired").ttl(TTL).acquire().await.unwrap();
+    assert!(!log.text().contains("lease lost"));
+    tenure.break_holders("broken", None, "test").await.unwrap();
+    gate.set(Reply::FailsNotApplied);
+    world.pass(2 * TTL).await;
+    let log = log.text();
+    let lost: Vec<_> = log.lines().filter(|line| line.contains("lease lost")).collect();
+    assert_eq!(lost.len(), 2, "{log}");
+    for (line, name) in lost.iter().zip(["broken", "expired"]) {
+        assert!(line.contains("WARN") && line.contains(&format!("name={name}")), "{log}");
+    }
+}
+
 #[tokio::test]
 async fn a_renewal_that_is_answered_late_is_warned_of_once_for_all() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _here = tracing::subscriber::set_default(subscriber);
+    let (log, _here) = Log::keep();
     let world = World::new();
     let (tenure, gate): (_, Arc<Gated>) = world.gated("a");
     let mut guards = Vec::new();
@@ -268,7 +385,7 @@ async fn a_renewal_that_is_answered_late_is_warned_of_once_for_all() {
     gate.open();
     world.pass(TTL / 100).await;
     assert!(guards.iter().all(tenure::Guard::is_held));
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     let late: Vec<_> = log.lines().filter(|line| line.contains("renewed late")).collect();
     assert_eq!(late.len(), 1, "{log}");
     assert!(late[0].contains("WARN") && late[0].contains("leases=3"), "{log}");

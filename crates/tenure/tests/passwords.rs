@@ -1,5 +1,12 @@
 //! No password of any shape in anything that is shown.
-#![cfg(all(feature = "etcd", feature = "postgres", feature = "redis", feature = "redlock", feature = "zookeeper"))]
+#![cfg(all(
+    feature = "etcd",
+    feature = "http",
+    feature = "postgres",
+    feature = "redis",
+    feature = "redlock",
+    feature = "zookeeper"
+))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::error::Error as _;
@@ -10,7 +17,7 @@ use tenure::{Error, ErrorKind, Tenure, redacted};
 /// A part of every password.
 const SECRET: &str = "Xyzzy";
 
-const SCHEMES: [&str; 10] = [
+const SCHEMES: [&str; 12] = [
     "redis",
     "rediss",
     "redis+sentinel",
@@ -21,6 +28,8 @@ const SCHEMES: [&str; 10] = [
     "zookeeper",
     "postgres",
     "postgresql",
+    "http",
+    "https",
 ];
 
 fn password() -> impl Strategy<Value = String> {

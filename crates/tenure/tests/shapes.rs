@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{World, now, still_pending};
+use common::{World, now, settle, still_pending};
 use tenure::fence::{Gate, Refused};
 use tenure::{ErrorKind, Owner};
 
@@ -164,4 +164,33 @@ async fn several_names_are_not_reported_held_if_one_was_lost_meanwhile() {
     let error = now("all", waiting).await.unwrap_err();
     assert_eq!((error.kind(), error.name().unwrap().as_str()), (ErrorKind::Lost, "a"));
     assert!(tenure.list("").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_writer_becomes_a_reader_without_a_gap() {
+    let world = World::new();
+    let (a, b) = (world.client("a"), world.client("b"));
+    let table = a.session().rwlock("table");
+    let writer = table.write().acquire().await.unwrap();
+    let token = writer.token();
+    let others = b.rwlock("table");
+    let (reader, writes) = (others.read(), others.write());
+    let mut reader = std::pin::pin!(reader.acquire());
+    still_pending(reader.as_mut()).await;
+    let mut writes = std::pin::pin!(writes.acquire());
+    still_pending(writes.as_mut()).await;
+    let downgraded = now("the downgrade", table.downgrade(writer)).await.unwrap();
+    assert_eq!((downgraded.shape(), downgraded.token()), (tenure::Shape::Shared, token));
+    let reader = now("the reader", reader).await.unwrap();
+    still_pending(writes.as_mut()).await;
+    assert!(downgraded.is_held() && reader.is_held());
+    let upgrade = table.write().try_acquire().await.unwrap_err();
+    assert_eq!(upgrade.kind(), ErrorKind::Conflict, "{upgrade}");
+    drop((downgraded, reader));
+    now("the next writer", writes).await.unwrap().release().await.unwrap();
+
+    let outside = a.rwlock("table").write().acquire().await.unwrap();
+    assert_eq!(table.downgrade(outside).await.unwrap_err().kind(), ErrorKind::Invalid);
+    settle().await;
+    assert!(a.inspect("table").await.unwrap().is_free(), "nothing is held after a refusal");
 }

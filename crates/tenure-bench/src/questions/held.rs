@@ -28,7 +28,8 @@ fn span(contestant: &Contestant) -> f64 {
     if at_a_third { SPAN_THIRD } else { SPAN_TTL }
 }
 
-/// Those who are asked, and those who are not, with the reason. The locks of one library share what renews them: the first stands for all.
+/// Those who are asked, and those who are not, with the reason. The locks of one library share what renews them: the
+/// first stands for all.
 fn contestants(bench: &Bench) -> (Vec<Contestant>, Vec<(Contestant, String)>) {
     let (mut asked, mut left_out): (Vec<Contestant>, _) = (Vec::new(), Vec::new());
     for contestant in bench.over("redis") {

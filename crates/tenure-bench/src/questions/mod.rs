@@ -8,6 +8,7 @@ pub mod names;
 pub mod outage;
 pub mod pairs;
 pub mod redlock;
+pub mod service;
 pub mod takeover;
 pub mod waiters;
 
@@ -75,6 +76,12 @@ pub fn all() -> Vec<Question> {
             ask: names::ask,
         },
         Question { name: "redlock", text: "five servers, some of them hung", takes: redlock::takes, ask: redlock::ask },
+        Question {
+            name: "service",
+            text: "the lock service: pairs, one hot name, and what a waiter costs",
+            takes: service::takes,
+            ask: service::ask,
+        },
         Question {
             name: "embedded",
             text: "the engine alone, the embedded store, and the command against flock",

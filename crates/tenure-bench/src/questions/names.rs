@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
-use tenure::backend::Backend as _;
+use tenure::Name;
+use tenure::backend::{Backend as _, ReleaseRequest};
 use tenure::backends::redis::RedisBackend;
 use tenure::clock::SystemClock;
-use tenure::{ClaimId, Name};
 use tenure_testkit::servers::Redis;
 
 use super::{seconds, waiters};
@@ -55,7 +55,7 @@ pub fn ask(bench: &mut Bench) -> Result<(), String> {
     runtime.block_on(hold(&backend, &mut first, 1))?;
     runtime.block_on(release(&backend, &first))?;
     let empty = looker.look()?.memory;
-    let mut held: Vec<ClaimId> = Vec::new();
+    let mut held: Vec<ReleaseRequest> = Vec::new();
     for (index, names) in sizes.iter().enumerate() {
         bench.progress(NAME, index, sizes.len(), &format!("{names} names held"));
         runtime.block_on(hold(&backend, &mut held, *names))?;
@@ -86,12 +86,12 @@ fn name(number: usize) -> Result<Name, String> {
 }
 
 /// Claims names until this many are held.
-async fn hold(backend: &RedisBackend, held: &mut Vec<ClaimId>, names: usize) -> Result<(), String> {
+async fn hold(backend: &RedisBackend, held: &mut Vec<ReleaseRequest>, names: usize) -> Result<(), String> {
     while held.len() < names {
         let mut claims = Vec::new();
         for number in (held.len()..names).take(AT_A_TIME) {
             let request = waiters::claim(TTL);
-            held.push(request.id);
+            held.push(ReleaseRequest::of(&request));
             claims.push(backend.claim(&name(number)?, request));
         }
         try_join_all(claims).await.map_err(|error| error.to_string())?;
@@ -99,11 +99,11 @@ async fn hold(backend: &RedisBackend, held: &mut Vec<ClaimId>, names: usize) -> 
     Ok(())
 }
 
-async fn release(backend: &RedisBackend, held: &[ClaimId]) -> Result<(), String> {
-    for (chunk, ids) in held.chunks(AT_A_TIME).enumerate() {
+async fn release(backend: &RedisBackend, held: &[ReleaseRequest]) -> Result<(), String> {
+    for (chunk, requests) in held.chunks(AT_A_TIME).enumerate() {
         let mut releases = Vec::new();
-        for (index, id) in ids.iter().enumerate() {
-            releases.push(backend.release(&name(chunk * AT_A_TIME + index)?, *id, None));
+        for (index, request) in requests.iter().enumerate() {
+            releases.push(backend.release(&name(chunk * AT_A_TIME + index)?, request.clone()));
         }
         try_join_all(releases).await.map_err(|error| error.to_string())?;
     }

@@ -136,7 +136,7 @@ pub(super) fn text(data: &Data) -> String {
 }
 
 /// The figures of all but tenure and the limits.
-fn peers(data: &Data, pick: &Pick<'_>, field: &str) -> Vec<(String, Figure)> {
+pub(super) fn peers(data: &Data, pick: &Pick<'_>, field: &str) -> Vec<(String, Figure)> {
     let names = data.contestants(pick).into_iter();
     let peers =
         names.filter(|name| !["tenure", RECORDED, LIMIT, "classic pair", updates::NAME].contains(&name.as_str()));

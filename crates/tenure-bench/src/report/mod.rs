@@ -5,6 +5,7 @@ mod goals;
 mod head;
 mod plots;
 mod sections;
+mod service;
 pub mod table;
 
 use std::path::Path;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::service;
 use super::table::{Table, exact, median, number, scaled, spread};
 use crate::data::{Data, Pick, ratios};
 use crate::questions::pairs::LIMIT;
@@ -22,6 +23,7 @@ pub(super) fn text(data: &Data) -> String {
         ("Waiters", waiters(data)),
         ("Names", names(data)),
         ("Redlock", redlock(data)),
+        ("The lock service", service::text(data)),
         ("The engine, the embedded store and the command", embedded(data)),
     ];
     let mut text = String::new();

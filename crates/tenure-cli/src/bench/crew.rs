@@ -1,4 +1,5 @@
-//! The near end of the line to the workers: each is told its order on stdin, answers on stdout, and stops when stdin ends.
+//! The near end of the line to the workers: each is told its order on stdin, answers on stdout, and stops when stdin
+//! ends.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};

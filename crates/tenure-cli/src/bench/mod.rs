@@ -1,7 +1,7 @@
 //! `bench`: how fast locks are in a store, as a program on this machine would find it.
 //!
-//! Every figure is taken in processes of its own (`worker`), so that one measurement does not weigh on the next. `crew` is
-//! the near end of the line to them.
+//! Every figure is taken in processes of its own (`worker`), so that one measurement does not weigh on the next.
+//! `crew` is the near end of the line to them.
 
 mod crew;
 mod measure;

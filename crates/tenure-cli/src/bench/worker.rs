@@ -1,6 +1,6 @@
-//! One of the processes that are measured. It is a contestant of `tenure_load`, but one that cleans up: its order comes on stdin (others
-//! may read a command line, and a URL may have a password), it stops when stdin ends or a signal comes, and it gives back all
-//! it holds before it tells its result.
+//! One of the processes that are measured. It is a contestant of `tenure_load`, but one that cleans up: its order
+//! comes on stdin (others may read a command line, and a URL may have a password), it stops when stdin ends or a
+//! signal comes, and it gives back all it holds before it tells its result.
 
 use std::time::Duration;
 

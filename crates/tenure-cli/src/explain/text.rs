@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::renewal::Renewal;
-use super::report::{Holder, Report};
+use tenure::explain::{Holder, Renewal, Report};
+
 use crate::plain::plain;
 use crate::show::{WAITER, shown, time};
 use crate::table::{finish, table};
@@ -29,8 +29,18 @@ pub(crate) fn of(report: &Report) -> String {
         text.push_str(&format!("\n{}{}", queue(report), more(waiters.len())));
     }
     text.push_str(&format!("\nA new claim: {}\nbreak: {}\n", wait(report), breaking(report)));
+    text.push_str(&deadlocks(report));
     text.push_str(&untold(report));
     text
+}
+
+fn deadlocks(report: &Report) -> String {
+    let lines = report.deadlocks.iter().take(SHOWN_MAX).map(|deadlock| format!("  {}\n", plain(&deadlock.to_string())));
+    let lines: String = lines.collect();
+    if lines.is_empty() {
+        return lines;
+    }
+    format!("\nDEADLOCK: these wait for each other (`tenure deadlocks --break` ends it)\n{lines}")
 }
 
 fn state(report: &Report, holders: usize) -> String {
@@ -128,7 +138,8 @@ fn breaking(report: &Report) -> String {
     if told.ends == 0 {
         return "nothing to end: nobody holds it".to_owned();
     }
-    let labels: Vec<String> = report.labels().take(SHOWN_MAX).map(|label| plain(&label)).collect();
+    let labels: Vec<String> =
+        report.view.holders.iter().take(SHOWN_MAX).map(|holder| plain(&label::of_holder(&holder.view))).collect();
     let rest = told.ends.saturating_sub(labels.len());
     let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
     let next = match (told.grants, report.in_order) {

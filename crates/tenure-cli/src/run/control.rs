@@ -24,6 +24,9 @@ pub(crate) enum Order {
         grace_us: u64,
         /// Whether another run encloses this one.
         nested: bool,
+        /// Whether what the command leaves running when it ends is ended too.
+        #[serde(default)]
+        whole: bool,
     },
     /// The lease is good until then.
     Deadline(u64),
@@ -115,7 +118,13 @@ mod tests {
     #[test]
     fn messages_survive_being_cut_anywhere() {
         let orders = [
-            Order::Start { env: [("A".to_owned(), None)].into(), deadline_us: 7, grace_us: 1, nested: false },
+            Order::Start {
+                env: [("A".to_owned(), None)].into(),
+                deadline_us: 7,
+                grace_us: 1,
+                nested: false,
+                whole: true,
+            },
             Order::Deadline(u64::MAX),
             Order::Term,
             Order::Told,

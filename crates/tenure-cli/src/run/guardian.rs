@@ -51,7 +51,7 @@ fn guard(command: &[OsString]) -> io::Result<()> {
     let _handlers = Handlers::install()?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let mut lines = Lines::default();
-    let Some(Start { env, mut leash, nested, stdin }) = await_start(&socket, &mut lines)? else { return Ok(()) };
+    let Some(Start { env, mut leash, nested, whole, stdin }) = await_start(&socket, &mut lines)? else { return Ok(()) };
     if leash.due(now()).is_some() {
         let message = "the lease ran out before the command could start".to_owned();
         return tell(&socket, &Report::Failed { message, code: Exit::Lost.code() });
@@ -79,6 +79,7 @@ fn guard(command: &[OsString]) -> io::Result<()> {
         leash,
         pid,
         nested,
+        whole,
         alone: false,
         told: false,
         ended: None,
@@ -103,6 +104,8 @@ struct Guardian {
     pid: Pid,
     /// Whether another run encloses this one.
     nested: bool,
+    /// Whether what the command leaves running is ended too.
+    whole: bool,
     /// Whether `tenure run` is gone.
     alone: bool,
     /// Whether somebody has asked the command to end.
@@ -119,6 +122,9 @@ impl Guardian {
     fn watch(&mut self) -> io::Result<()> {
         loop {
             self.look_at_children();
+            if self.whole && self.ended.is_some() && self.any_left {
+                self.stop_now();
+            }
             while let Some(pull) = self.leash.due(now()) {
                 self.pull(pull);
             }
@@ -235,7 +241,7 @@ impl Guardian {
 }
 
 /// Whether nothing is left to do after the command has ended: what was told to stop is watched to its last process;
-/// what a command leaves running when it ends by itself is its own affair, as with flock.
+/// what a command leaves running when it ends by itself is its own affair, as with flock (a leader's is stopped then).
 fn is_over(leash: &Leash, any_left: bool, kill_until: Option<u64>) -> bool {
     !leash.is_stopping() || !any_left || kill_until.is_some_and(|until| now() >= until)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::clock::Moment;
-use tenure::{ClaimId, ErrorKind, Guard, Loss, Name, Owner, Token};
+use tenure::{Attempt, ClaimId, ErrorKind, Guard, Loss, Name, Owner, Token};
 
 use super::share::Share;
 
@@ -11,6 +11,8 @@ use super::share::Share;
 pub(crate) enum Hold {
     /// A lease of this run.
     Own(Guard),
+    /// A lease of this run, for a slot that is recorded as begun.
+    Slot(Box<Attempt>),
     /// The enclosing run's, on stores where a holder cannot re-enter.
     Shared(Share),
 }
@@ -26,55 +28,43 @@ pub(crate) enum Given {
 }
 
 impl Hold {
-    pub(crate) fn name(&self) -> &Name {
+    /// The lease, or the share in another's.
+    fn lease(&self) -> Result<&Guard, &Share> {
         match self {
-            Self::Own(guard) => guard.name(),
-            Self::Shared(share) => share.name(),
+            Self::Own(guard) => Ok(guard),
+            Self::Slot(attempt) => Ok(attempt.guard()),
+            Self::Shared(share) => Err(share),
         }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        self.lease().map_or_else(Share::name, Guard::name)
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        match self {
-            Self::Own(guard) => guard.owner(),
-            Self::Shared(share) => share.owner(),
-        }
+        self.lease().map_or_else(Share::owner, Guard::owner)
     }
 
     pub(crate) fn claim_id(&self) -> ClaimId {
-        match self {
-            Self::Own(guard) => guard.claim_id(),
-            Self::Shared(share) => share.claim_id(),
-        }
+        self.lease().map_or_else(Share::claim_id, Guard::claim_id)
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
-        match self {
-            Self::Own(guard) => guard.token(),
-            Self::Shared(share) => share.token(),
-        }
+        self.lease().map_or_else(Share::token, Guard::token)
     }
 
     /// Until when it can be trusted; the zero moment once it is lost.
     pub(crate) fn deadline(&self) -> Moment {
-        match self {
-            Self::Own(guard) => guard.deadline(),
-            Self::Shared(share) => share.deadline(),
-        }
+        self.lease().map_or_else(Share::deadline, Guard::deadline)
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        match self {
-            Self::Own(guard) => guard.remaining(),
-            Self::Shared(share) => share.remaining(),
-        }
+        self.lease().map_or_else(Share::remaining, Guard::remaining)
     }
 
     /// Why the last renewal failed, as it is told behind a loss; empty if it did not.
     pub(crate) fn last_failure(&self) -> String {
-        let failure = match self {
-            Self::Own(guard) => guard.renewal_failure(),
-            Self::Shared(share) => share.renewal_failure(),
-        };
+        let failure = self.lease().map_or_else(Share::renewal_failure, Guard::renewal_failure);
         failure.map(|failure| format!(" (last failure: {failure})")).unwrap_or_default()
     }
 
@@ -84,24 +74,26 @@ impl Hold {
     ///
     /// Cancel safe: a later call resolves at once.
     pub(crate) async fn lost(&self) -> String {
-        match self {
-            Self::Own(guard) => told(&guard.lost().await, &self.last_failure()),
-            Self::Shared(share) => share.lost().await,
+        match self.lease() {
+            Ok(guard) => told(&guard.lost().await, &self.last_failure()),
+            Err(share) => share.lost().await,
         }
     }
 
     /// Gives it back; a share is only let go.
     pub(crate) async fn release(self) -> Given {
         let failure = self.last_failure();
-        match self {
-            Self::Own(guard) => match guard.release().await {
-                Ok(()) => Given::Back,
-                Err(error) if error.kind() == ErrorKind::Lost => {
-                    Given::Lost(error.loss().map_or_else(|| error.to_string(), |loss| told(loss, &failure)))
-                }
-                Err(error) => Given::Unknown(error.to_string()),
-            },
-            Self::Shared(share) => share.let_go().await,
+        let guard = match self {
+            Self::Own(guard) => guard,
+            Self::Slot(attempt) => attempt.into_guard(),
+            Self::Shared(share) => return share.let_go().await,
+        };
+        match guard.release().await {
+            Ok(()) => Given::Back,
+            Err(error) if error.kind() == ErrorKind::Lost => {
+                Given::Lost(error.loss().map_or_else(|| error.to_string(), |loss| told(loss, &failure)))
+            }
+            Err(error) => Given::Unknown(error.to_string()),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use tenure::Attempt;
 use tenure::clock::Moment;
 
 use super::hold::{Given, Hold};
@@ -24,6 +25,14 @@ impl Holds {
     /// The one lock, if it is one.
     pub(super) fn single(&self) -> Option<&Hold> {
         if let [hold] = self.0.as_slice() { Some(hold) } else { None }
+    }
+
+    /// The slot that is being run, if it is one.
+    pub(super) fn attempt(&self) -> Option<&Attempt> {
+        match self.single() {
+            Some(Hold::Slot(attempt)) => Some(attempt),
+            _ => None,
+        }
     }
 
     /// Until when all can be trusted; the zero moment once one is lost.

@@ -21,6 +21,8 @@ pub(crate) struct Start {
     pub(crate) leash: Leash,
     /// Whether another run encloses this one.
     pub(crate) nested: bool,
+    /// Whether what the command leaves running is ended too.
+    pub(crate) whole: bool,
     pub(crate) stdin: OwnedFd,
 }
 
@@ -36,9 +38,9 @@ pub(crate) fn await_start(socket: &OwnedFd, lines: &mut Lines) -> io::Result<Opt
         stdin = stdin.or(passenger);
         lines.push(buffer.get(..count).unwrap_or_default());
         match lines.next::<Order>().transpose()? {
-            Some(Order::Start { env, deadline_us, grace_us, nested }) => {
+            Some(Order::Start { env, deadline_us, grace_us, nested, whole }) => {
                 let stdin = stdin.ok_or_else(|| io::Error::other("no stdin came with the order to start"))?;
-                return Ok(Some(Start { env, leash: Leash::new(deadline_us, grace_us), nested, stdin }));
+                return Ok(Some(Start { env, leash: Leash::new(deadline_us, grace_us), nested, whole, stdin }));
             }
             Some(_) => return Err(io::Error::other("not an order to start")),
             None => {}

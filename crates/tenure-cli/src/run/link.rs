@@ -64,9 +64,9 @@ impl Link {
         env: BTreeMap<String, Option<String>>,
         deadline_us: u64,
         grace_us: u64,
-        nested: bool,
+        (nested, whole): (bool, bool),
     ) -> io::Result<()> {
-        let order = line(&Order::Start { env, deadline_us, grace_us, nested })?;
+        let order = line(&Order::Start { env, deadline_us, grace_us, nested, whole })?;
         send(self.socket.as_fd(), &order, Some(io::stdin().as_fd()))
     }
 

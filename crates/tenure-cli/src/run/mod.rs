@@ -9,12 +9,15 @@ mod control;
 mod guardian;
 mod hold;
 mod holds;
+mod job;
 mod launch;
+mod lead;
 mod leash;
 mod link;
 mod orphan;
 mod plan;
 mod process;
+mod purpose;
 mod share;
 mod supervise;
 mod terminal;
@@ -26,6 +29,7 @@ use tenure::{Ended, ErrorKind, Name, Recent, Tenure};
 
 pub(crate) use guardian::main as guardian;
 pub(crate) use hold::Hold;
+pub(crate) use lead::lead;
 pub(crate) use plan::Plan;
 
 use crate::duration;
@@ -36,6 +40,7 @@ use crate::wait::{Unfinished, give_back, give_up, interrupted};
 use crate::waiting::{self, Waiting};
 use holds::Holds;
 use link::Link;
+use purpose::Purpose;
 use share::Share;
 use supervise::Supervision;
 
@@ -44,12 +49,12 @@ pub(crate) const GUARD_COMMAND: &str = "__guard";
 
 /// Runs the command under the lock; its exit code is the command's unless the lease is lost.
 pub(crate) async fn run(mut plan: Plan) -> Result<Exit, Failure> {
-    let signals = Signals::listen()?;
+    let mut signals = Signals::listen()?;
     // Should the guardian be killed, what it guarded is ours.
     tree::adopt_orphans();
     // The guardian starts while the store is being reached, so it costs no time.
     let mut link = Link::start_guardian(&plan.command)?;
-    let outcome = run_guarded(&mut plan, &mut link, signals).await;
+    let outcome = run_guarded(&mut plan, &mut link, &mut signals).await;
     link.close().await;
     if let Some(file) = &plan.metrics {
         file.write(plan.json);
@@ -57,8 +62,11 @@ pub(crate) async fn run(mut plan: Plan) -> Result<Exit, Failure> {
     outcome
 }
 
-async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> Result<Exit, Failure> {
+async fn run_guarded(plan: &mut Plan, link: &mut Link, signals: &mut Signals) -> Result<Exit, Failure> {
     terminal::outlive_background()?;
+    if matches!(plan.purpose, Purpose::Once(_)) {
+        plan.refuse_nested()?;
+    }
     let started = Instant::now();
     let tenure = tokio::select! {
         connected = plan.store.connect(&plan.label, plan.wait, plan.json) => connected?,
@@ -80,7 +88,7 @@ async fn run_guarded(plan: &mut Plan, link: &mut Link, mut signals: Signals) -> 
             }
             Supervision::new(plan, &tenure, holds, link, signals)?.run().await
         }
-        Err(unfinished) => Err(give_up(&tenure, &plan.title(), &mut signals, unfinished).await),
+        Err(unfinished) => Err(give_up(&tenure, &plan.title(), signals, unfinished).await),
     };
     tell_recent(&tenure);
     outcome
@@ -97,6 +105,9 @@ fn tell_recent(tenure: &Tenure) {
 
 /// Acquires all names, one after another; what was taken is given back if the rest cannot be.
 async fn acquire_all(plan: &Plan, tenure: &Tenure, started: Instant) -> Result<Holds, Failure> {
+    if let Purpose::Once(job) = &plan.purpose {
+        return Ok(Holds::of(vec![job::begin(plan, job, tenure, started).await?]));
+    }
     let mut holds = Vec::new();
     for name in &plan.names {
         holds.push(acquire(plan, name, tenure, started).await?);

@@ -10,13 +10,14 @@ use tenure::{Lock, Name, Replicas, Session, TTL_DEFAULT};
 
 use super::hold::Hold;
 use super::holds::Holds;
-use crate::args::{Run, Sharing};
+use super::purpose::{Due, Job, Purpose};
+use crate::args::{Elect, Once, Replication, Run, Sharing, Waiting};
 use crate::failure::Failure;
 use crate::held::Held;
 use crate::metrics_file::MetricsFile;
 use crate::store::Store;
 use crate::wait::Wait;
-use crate::{duration, env, label};
+use crate::{duration, env, groups, label};
 
 /// The longest grace there is by default.
 const GRACE_DEFAULT_MAX: Duration = Duration::from_secs(5);
@@ -41,6 +42,7 @@ pub(crate) struct Plan {
     /// The ttl and the grace that were asked for.
     asked: (Option<Duration>, Option<Duration>),
     pub(super) metrics: Option<MetricsFile>,
+    pub(super) purpose: Purpose,
 }
 
 impl Plan {
@@ -51,6 +53,7 @@ impl Plan {
         };
         let names = args.names.iter().map(Name::new).collect::<Result<BTreeSet<_>, _>>()?;
         store.warn_if_alone(json);
+        let store = store.with_groups(groups::checked(&args.groups)?);
         let asked = (args.ttl, args.grace);
         let ttl = args.ttl.unwrap_or(TTL_DEFAULT);
         let label = args.label.unwrap_or_else(|| command.first().map(|c| label::of_run(c)).unwrap_or_default());
@@ -68,6 +71,35 @@ impl Plan {
             replicas: args.replication.min_replicas,
             asked,
             metrics: args.metrics_file.map(MetricsFile::prepare).transpose()?,
+            purpose: Purpose::Run,
+        })
+    }
+
+    /// A command that runs while it leads.
+    pub(crate) fn of_leader(args: Elect, store: Store, json: bool) -> Result<Self, Failure> {
+        let run = alone(args.name, args.command, args.ttl, args.grace, args.label, args.replication);
+        Ok(Self { purpose: Purpose::Lead { once: args.once, address: args.address }, ..Self::new(run, store, json)? })
+    }
+
+    /// A command that runs once per slot.
+    pub(crate) fn of_job(args: Once, store: Store, json: bool) -> Result<Self, Failure> {
+        let due = match (args.every, args.cron) {
+            (Some(period), _) => Due::Every(period),
+            (None, Some(expression)) => Due::Cron { expression, zone: args.tz.unwrap_or_else(|| "UTC".to_owned()) },
+            (None, None) => return Err(Failure::usage("say when it is due: --every, or --cron")),
+        };
+        let (missed, retry, reschedule, timeout) = (args.missed, args.retry, args.reschedule, args.timeout);
+        let job = Job { due, missed, retry, reschedule, timeout };
+        let run = alone(args.name, args.command, args.ttl, args.grace, args.label, args.replication);
+        Ok(Self { purpose: Purpose::Once(job), ..Self::new(run, store, json)? })
+    }
+
+    /// Within a run that holds the name it would wait for that run, and the run for it.
+    pub(super) fn refuse_nested(&self) -> Result<(), Failure> {
+        let held = self.names.iter().find(|name| self.held.of(&self.store.shown(), name).is_some());
+        held.map_or(Ok(()), |name| {
+            Err(Failure::usage(format!("{name}: a run around this one holds it, so its turn would never come"))
+                .of(name))
         })
     }
 
@@ -99,6 +131,10 @@ impl Plan {
         self.names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
     }
 
+    pub(super) fn replicas(&self) -> Option<Replicas> {
+        self.replicas
+    }
+
     /// The lock to take, as a claim of this session.
     pub(super) fn lock(&self, session: &Session, name: &Name) -> Lock {
         let lock = self.sharing.lock(session, name).ttl(self.ttl);
@@ -128,16 +164,41 @@ impl Plan {
             .map_err(|error| Failure::usage(format!("${} cannot be written: {error}", env::HELD)))?;
         // Each of several has its own: `$TENURE_HELD` tells them.
         let hold = holds.single();
-        Ok([
+        let term = matches!(self.purpose, Purpose::Lead { .. }).then_some(env::TERM);
+        let term = term.map(|name| (name, hold.and_then(Hold::token).map(|token| token.to_string())));
+        let all = [
             (env::NAME, hold.map(|hold| hold.name().to_string())),
             (env::TOKEN, hold.and_then(Hold::token).map(|token| token.to_string())),
             (env::OWNER, hold.map(|hold| hold.owner().to_string())),
             (env::URL, Some(self.store.url().to_owned())),
             (env::HELD, Some(held)),
             (env::ON, None),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into())
+        ];
+        Ok(all.into_iter().chain(term).map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}
+
+/// The arguments of a run of one name that waits for ever.
+fn alone(
+    name: String,
+    command: Vec<OsString>,
+    ttl: Option<Duration>,
+    grace: Option<Duration>,
+    label: Option<String>,
+    replication: Replication,
+) -> Run {
+    Run {
+        names: vec![name],
+        ttl,
+        waiting: Waiting { wait: None, no_wait: false, conflict_exit_code: None },
+        replication,
+        sharing: Sharing { shared: false, permits: None },
+        grace,
+        label,
+        metrics_file: None,
+        groups: Vec::new(),
+        command,
+        line: None,
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::control::{Order, Report};
 use super::hold::Given;
 use super::holds::Holds;
+use super::job::{self, End};
 use super::link::Link;
 use super::orphan;
 use super::plan::Plan;
@@ -34,7 +35,7 @@ pub(crate) struct Supervision<'a> {
     tenure: &'a Tenure,
     holds: Holds,
     link: &'a mut Link,
-    signals: Signals,
+    signals: &'a mut Signals,
     continued: unix::Signal,
     terminal: Terminal,
     /// The command, and its group.
@@ -45,6 +46,12 @@ pub(crate) struct Supervision<'a> {
     since: Instant,
     /// Why the command is being ended, if it is.
     lost: Option<String>,
+    /// Whether the command was not started.
+    not_started: bool,
+    /// When the command's time is over, once it has begun.
+    timeout_at: Option<Instant>,
+    /// Whether it was ended for that.
+    timed_out: bool,
     /// When the group of a lost lease is ended even if the guardian does not do it.
     enforce_at: Option<Instant>,
     /// When we go on if we were not stopped after all.
@@ -57,7 +64,7 @@ impl<'a> Supervision<'a> {
         tenure: &'a Tenure,
         holds: Holds,
         link: &'a mut Link,
-        signals: Signals,
+        signals: &'a mut Signals,
     ) -> Result<Self, Failure> {
         let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))
             .map_err(|error| Failure::new(Exit::Unavailable, format!("SIGCONT cannot be listened for: {error}")))?;
@@ -75,6 +82,9 @@ impl<'a> Supervision<'a> {
             deadline_us,
             since: Instant::now(),
             lost: None,
+            not_started: false,
+            timeout_at: None,
+            timed_out: false,
             enforce_at: None,
             resume_at: None,
         })
@@ -86,8 +96,8 @@ impl<'a> Supervision<'a> {
             Ok(env) => env,
             Err(failure) => return self.finish(Err(failure)).await,
         };
-        if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace), !self.plan.held.is_empty())
-        {
+        let nature = (!self.plan.held.is_empty(), self.plan.purpose.ends_whole_group());
+        if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace), nature) {
             let failure = guardian_gone(&format!("before the command could start: {error}"));
             return self.finish(Err(failure)).await;
         }
@@ -99,7 +109,7 @@ impl<'a> Supervision<'a> {
         let mut look = interval((self.plan.ttl / LOOKS_PER_TTL).max(LOOK_MIN));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (enforce_at, resume_at) = (self.enforce_at, self.resume_at);
+            let (enforce_at, resume_at, timeout_at) = (self.enforce_at, self.resume_at, self.timeout_at);
             tokio::select! {
                 // Reports first: once the command's end is known, its pid may be anybody's, and is sent nothing.
                 biased;
@@ -110,6 +120,7 @@ impl<'a> Supervision<'a> {
                 }
                 loss = self.holds.lost(), if self.lost.is_none() => self.lose(loss),
                 () = at(enforce_at), if enforce_at.is_some() => return self.enforce().await,
+                () = at(timeout_at), if timeout_at.is_some() => self.time_out(),
                 _ = look.tick() => self.pass_deadline_on(),
                 signal = self.signals.next(), if self.pid.is_some() => self.pass_signal_on(signal),
                 _ = self.continued.recv() => self.resume(),
@@ -123,11 +134,15 @@ impl<'a> Supervision<'a> {
         match report {
             Some(Report::Pid(pid)) => {
                 self.pid = Pid::from_raw(pid);
+                self.timeout_at = self.plan.purpose.timeout().and_then(|limit| Instant::now().checked_add(limit));
                 if let Some(group) = self.pid {
                     self.terminal.lend(group);
                 }
             }
-            Some(Report::Failed { message, code }) => return Some(Err(self.not_started(&message, code))),
+            Some(Report::Failed { message, code }) => {
+                self.not_started = true;
+                return Some(Err(self.not_started(&message, code)));
+            }
             Some(Report::Overdue) => {
                 if self.lost.is_none() {
                     let failure = self.holds.last_failure();
@@ -158,6 +173,15 @@ impl<'a> Supervision<'a> {
             _ => (Exit::CannotExecute, "cannot be executed"),
         };
         Failure::new(exit, format!("{program}: {problem}: {message}"))
+    }
+
+    /// The command has taken too long. The lease is kept while it is ended.
+    fn time_out(&mut self) {
+        self.timeout_at = None;
+        self.timed_out = true;
+        self.link.tell(&Order::Term);
+        let limit = self.plan.purpose.timeout().map(duration::exact).unwrap_or_default();
+        say(format_args!("{}: ending the command, which has run for {limit}", self.plan.title()));
     }
 
     fn lose(&mut self, loss: String) {
@@ -243,11 +267,25 @@ impl<'a> Supervision<'a> {
         // Whoever waits for the command waits for us: a lost lease leaves little to give back.
         let limit = if self.lost.is_some() { AT_ONCE } else { FAREWELL };
         let mut given = Given::Unknown("the store did not answer".to_owned());
+        let ending = match &outcome {
+            _ if self.not_started => End::NotStarted,
+            _ if self.timed_out => End::TimedOut,
+            outcome => End::By(outcome),
+        };
+        let mut unrecorded = None;
         let farewell = async {
+            if let Some(attempt) = self.holds.attempt().filter(|_| self.lost.is_none()) {
+                unrecorded = Some("the store did not answer".to_owned());
+                unrecorded = job::end(self.plan, attempt, ending).await.err().map(|error| error.to_string());
+            }
             given = self.holds.release().await;
-            self.tenure.close().await
+            if self.plan.purpose.comes_again() { Ok(()) } else { self.tenure.close().await }
         };
         let _ = self.signals.allow(limit, farewell).await;
+        if let Some(problem) = unrecorded {
+            let message = format!("{name}: its end was not recorded, and counts as a failure: {problem}");
+            Failure::new(Exit::Done, message).tell(self.plan.json);
+        }
         let unreleased = match (self.lost.take(), given) {
             (Some(loss), _) | (None, Given::Lost(loss)) => {
                 return Err(Failure::new(Exit::Lost, format!("{name}: the lease was lost: {loss}")));

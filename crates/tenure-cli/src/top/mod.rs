@@ -29,7 +29,7 @@ pub(crate) async fn run(args: args::Top, store: Store, json: bool) -> Result<Exi
         return Err(Failure::usage("top is for people: `tenure watch --json` is for programs"));
     }
     terminal::check()?;
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_for_all()?;
     if store.is_missing() {
         note(&format!("{}: there is no such file yet: waiting for it", store.shown()), json);
         tokio::select! {
@@ -37,13 +37,16 @@ pub(crate) async fn run(args: args::Top, store: Store, json: bool) -> Result<Exi
             () = store.until_there(args.interval) => {}
         }
     }
-    let work = async |tenure: &Tenure| {
+    let work = async |tenure: &Tenure, signals: &mut Signals| {
         let mut watch = tenure.watch(&args.prefix).every(args.interval);
-        store.ask(watch.look()).await?;
+        match signals.unless_told(store.ask(watch.look())).await {
+            Ok(looked) => looked?,
+            Err(signal) => return Ok(signal),
+        };
         let mut screen = Screen::take()?;
-        show(&mut screen, watch, tenure, &mut signals, &store).await
+        show(&mut screen, watch, tenure, signals, &store).await
     };
-    store.with(&label::of_person(), json, work).await
+    store.with_signals(&label::of_person(), json, &mut signals, work).await
 }
 
 /// Shows what is seen and takes keys until one, or a signal, says that it is enough.

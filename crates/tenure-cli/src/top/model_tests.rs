@@ -1,10 +1,10 @@
 use super::*;
-use crate::scene::Scene;
 use crate::top::draw::draw;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::time::Duration;
 use tenure::Shape;
+use tenure::scene::Scene;
 
 const TTL: Duration = Duration::from_secs(10);
 

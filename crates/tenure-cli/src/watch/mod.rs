@@ -13,7 +13,7 @@ use crate::failure::{Failure, note, warn};
 use crate::label;
 use crate::signals::Signals;
 use crate::store::Store;
-use outlet::Outlet;
+pub(crate) use outlet::{Outlet, until_unread};
 
 pub(crate) async fn run(args: args::Watch, store: Store, json: bool) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
@@ -26,12 +26,15 @@ pub(crate) async fn run(args: args::Watch, store: Store, json: bool) -> Result<E
             () = store.until_there(args.interval) => {}
         }
     }
-    let watching = async |tenure: &Tenure| {
+    let watching = async |tenure: &Tenure, signals: &mut Signals| {
         let mut watch = tenure.watch(&args.prefix).every(args.interval);
         if missing {
             watch = watch.from_empty();
         }
-        store.ask(watch.look()).await?;
+        match signals.unless_told(store.ask(watch.look())).await {
+            Ok(looked) => looked?,
+            Err(signal) => return Ok(signal),
+        };
         if !missing {
             note(&beginning(&args, &store), json);
         }
@@ -40,7 +43,7 @@ pub(crate) async fn run(args: args::Watch, store: Store, json: bool) -> Result<E
             ended = tell(&mut watch, &store, json) => ended,
         }
     };
-    store.with(&label::of_person(), json, watching).await
+    store.with_signals(&label::of_person(), json, &mut signals, watching).await
 }
 
 fn beginning(args: &args::Watch, store: &Store) -> String {

@@ -9,6 +9,7 @@ use tenure::Tenure;
 use tenure_testkit::servers::{Redis, shared};
 use zookeeper_client::{Acls, Client, CreateMode};
 
+use crate::served::Served;
 use crate::support::{Running, Store, done, eventually};
 
 fn explain(store: &Store, name: &str) -> Value {
@@ -53,6 +54,39 @@ fn a_holder_that_is_well_is_seen_to_renew_in_every_store_that_tells() {
         assert!(told["looked_ms"].as_u64().unwrap() <= 6_000, "bounded: {told}");
         assert_eq!(told["wait"]["unbounded"], true);
     }
+}
+
+#[test]
+fn a_holder_in_a_fleet_is_seen_to_renew_by_its_expiry() {
+    let store = Store::on(shared::fleet().url_with("node_timeout=500ms"));
+    let run = store.start("explained --ttl 9s", "sleep 600");
+    let mut told = Value::Null;
+    eventually("a renewal is seen", || {
+        let explained = done(&mut store.command(["explain", "explained", "--json"]));
+        told = if explained.code == 0 { explained.json() } else { Value::Null };
+        told["holders"][0]["renewal"] == "renewing"
+    });
+    assert_eq!(told["holders"][0]["pid"], run.pid.as_raw_nonzero().get(), "{told}");
+    assert!(told["holders"][0]["renewed_ms"].is_null(), "a node does not tell: {told}");
+    assert_eq!(told["wait"]["unbounded"], true);
+}
+
+#[test]
+fn a_holder_behind_a_service_is_told_as_its_store_tells() {
+    let behind = Store::new();
+    let served = Served::start(&behind, &[]);
+    let store = Store::on(format!("http://{}", served.address));
+    let run = store.start("x --ttl 9s", "sleep 600");
+    let waiter = store.start_waiter("x", "--label next");
+    let mut told = Value::Null;
+    eventually("a renewal is seen", || {
+        told = explain(&store, "x");
+        told["holders"][0]["renewal"] == "renewing"
+    });
+    assert_eq!(told["holders"][0]["pid"], run.pid.as_raw_nonzero().get(), "{told}");
+    assert_eq!(told["waiters"][0]["hand_overs"], 1, "{told}");
+    assert_eq!(told["break"], json!({"ends": 1, "grants": 1, "refused": null}));
+    drop(waiter);
 }
 
 #[test]

@@ -225,7 +225,8 @@ fn clocks_that_differ_are_found() {
 #[test]
 fn tokens_ahead_of_the_clocks_are_found() {
     let (fleet, store) = with_clocks(3);
-    // Short of the ten seconds that a token may be ahead, and far from none: on a busy machine time passes until somebody looks.
+    // Short of the ten seconds that a token may be ahead, and far from none: on a busy machine time passes until
+    // somebody looks.
     for (seconds, severity) in [(9, "advice"), (60, "problem")] {
         fleet.nodes().iter().for_each(|node| node.shift_clock(seconds));
         store.tenure("run x -- true").exits(0);

@@ -9,6 +9,7 @@ use tenure_testkit::servers::shared;
 
 use crate::pty::{on_terminal, shown};
 use crate::support::{Done, Running, Store, bare, done, eventually, told, without_times};
+use crate::usage::COMMANDS;
 
 /// Each call on the store, and all that it says.
 #[track_caller]
@@ -66,7 +67,7 @@ fn errors_for_programs() {
         &[
             (
                 "run x -n --json -- true",
-                r#"2| {"error":"x: busy: held by boss (expires in TIME unless renewed) [STORE]","kind":"timeout","name":"x","holder":{"label":"boss","expires_in_ms":TIME},"certainty":"not_applied","exit":75}
+                r#"2| {"error":"x: busy: held by boss (expires in TIME unless renewed) [STORE]","kind":"busy","name":"x","holder":{"label":"boss","expires_in_ms":TIME},"certainty":"not_applied","exit":75}
 exit 75"#,
             ),
             (
@@ -98,6 +99,21 @@ fn waiting_in_a_log() {
             "run x --wait 5s -- true",
             "2| tenure: x: held by boss for TIME, waiting TIME, next\n\
              2| tenure: x: not acquired within 5s: held by boss [STORE]\nexit 75",
+        )],
+    );
+}
+
+#[test]
+fn waiting_behind_others_in_a_log() {
+    let store = Store::new();
+    let _holder = store.start("x --label boss", "sleep 60");
+    let _waiters = [store.start_waiter("x", "-q"), store.start_waiter("x", "-q")];
+    says(
+        &store,
+        &[(
+            "run x --wait 5s -- true",
+            "2| tenure: x: held by boss for TIME, waiting TIME, 2 ahead\n\
+             2| tenure: x: not acquired within 5s: held by boss, 2 more ahead [STORE]\nexit 75",
         )],
     );
 }
@@ -199,7 +215,7 @@ fn a_file_that_is_not_there() {
 fn a_url_that_is_mistyped() {
     let stores = "expected sqlite:PATH, sqlite: (the embedded store), redis://HOST, rediss://HOST, \
                   redis+sentinel://H1,H2,H3/SERVICE, redis+cluster://H1,H2, redlock://H1,H2,H3, etcd://H1,H2,H3, \
-                  zookeeper://H1,H2,H3/CHROOT, postgres://USER@HOST/DATABASE or memory:";
+                  zookeeper://H1,H2,H3/CHROOT, postgres://USER@HOST/DATABASE, http://HOST (a tenure service) or memory:";
     let long = format!("redis://{}", "h".repeat(9_000));
     for (url, problem) in [
         ("Redis://h", r#""Redis://h" names no store that is known: write redis: in small letters"#.to_owned()),
@@ -307,12 +323,10 @@ fn a_command_that_cannot_be_run() {
 fn nothing_is_said_twice() {
     let store = Store::new();
     done(bare(&["man", "--out", "man"]).current_dir(store.file("."))).exits(0);
-    let commands =
-        ["", "run", "acquire", "renew", "release", "show", "ls", "break", "doctor", "bench", "completions", "man"];
     let mut texts = Vec::new();
-    for command in commands {
+    for command in COMMANDS.into_iter().chain(["", "serve token"]) {
         for help in ["-h", "--help"] {
-            let args: Vec<&str> = [command, help].into_iter().filter(|word| !word.is_empty()).collect();
+            let args: Vec<&str> = command.split_whitespace().chain([help]).collect();
             texts.push((format!("tenure {command} {help}"), done(&mut bare(&args)).exits(0).text()));
         }
     }

@@ -63,6 +63,31 @@ fn a_file_from_before_is_there_until_it_is_replaced() {
 }
 
 #[test]
+fn names_are_told_apart_by_the_groups_that_are_named() {
+    let store = Store::new();
+    for name in ["orders/42", "users/1"] {
+        store.sh(&format!("{name} --metrics-file run.prom --groups orders,jobs"), "true").exits(0);
+        let text = store.read("run.prom");
+        let granted = |group: &str| {
+            value(&text, &format!("tenure_acquire_total{{store=\"sqlite\",group=\"{group}\",result=\"granted\"}}"))
+        };
+        let (own, other) = if name == "orders/42" { (Some(1.0), None) } else { (Some(0.0), Some(1.0)) };
+        assert_eq!((granted("orders"), granted("jobs"), granted("other")), (own, Some(0.0), other), "{text}");
+    }
+}
+
+#[test]
+fn a_verbose_run_tells_what_became_of_a_lease_that_was_lost() {
+    let store = Store::new();
+    let run = store.start("x --verbose --label job", "sleep 60");
+    store.tenure("break x --yes --reason test").exits(0);
+    let lost = run.wait().exits(76);
+    let told = lost.stderr.lines().find(|line| line.starts_with("tenure: x: waited ")).unwrap_or_default();
+    assert!(told.contains(", held ") && told.contains(" with token "), "{}", lost.stderr);
+    assert!(told.contains(", lost: broken by ") && told.ends_with(": test"), "{}", lost.stderr);
+}
+
+#[test]
 fn a_verbose_run_says_whom_it_waited_for() {
     let store = Store::new();
     let held = store.start_until("x --label backup", "touch up; while [ ! -e go ]; do sleep 0.05; done", "up");

@@ -33,6 +33,27 @@ fn waiting_is_not_told_where_nobody_wants_it() {
 }
 
 #[test]
+fn nothing_is_coloured() {
+    let store = Store::new();
+    let serve = "$T serve --listen 127.0.0.1:0 --json > out & p=$!
+        until [ -s out ] || ! kill -0 $p 2>/dev/null; do sleep 0.05; done
+        kill $p; wait $p; echo ended $?";
+    let script = format!(
+        "$T --help; $T run x --nosuch; $T run x -v -- true; $T show x; $T explain x; $T ls; $T doctor; {serve}"
+    );
+    let mut run = on_terminal(&store, &script);
+    let _input = run.stdin();
+    let text = shown(&run.wait().exits(0));
+    assert!(text.contains("x is free") && text.contains("ended 0"), "{text:?}");
+    // Select graphic rendition: bold, underlined, or a colour.
+    let styled = text
+        .split("\x1b[")
+        .skip(1)
+        .any(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m'));
+    assert!(!styled, "{text:?}");
+}
+
+#[test]
 fn the_commands_group_gets_the_terminal_and_gives_it_back() {
     let store = Store::new();
     let script = format!(

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::support::{BIN, Running, Store, done, eventually};
 
-/// Whether this process does not ignore it. What is ignored where the tests are started, as by `nohup`, stays ignored below.
+/// Whether this process does not ignore it. What is ignored where the tests are started, as by `nohup`, stays ignored
+/// below.
 fn is_heeded(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();

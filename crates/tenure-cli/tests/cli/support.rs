@@ -133,8 +133,8 @@ pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_tenure");
 pub(crate) fn bare(args: &[&str]) -> Command {
     let mut command = Command::new(BIN);
     command.args(args);
-    for variable in ["TENURE_URL", "TENURE_ON", "TENURE_HELD", "TENURE_NAME", "TENURE_TOKEN", "TENURE_OWNER"] {
-        command.env_remove(variable);
+    for variable in ["URL", "ON", "HELD", "NAME", "TOKEN", "TERM", "OWNER", "BEARER"] {
+        command.env_remove(format!("TENURE_{variable}"));
     }
     command.env("TERM", "xterm");
     command

@@ -11,6 +11,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use tenure_testkit::servers::shared;
 use vt100::Parser;
 
 use crate::support::{BIN, Store, eventually};
@@ -174,7 +175,9 @@ fn it_shows_sorts_filters_opens_breaks_resizes_and_quits() {
 #[test]
 fn the_terminal_is_as_it_was_after_ctrl_c_and_after_every_signal() {
     let store = store();
-    for (signal, code) in [(None, 0), (Some(Signal::TERM), 143), (Some(Signal::HUP), 129), (Some(Signal::INT), 130)] {
+    let deadly = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::ALARM];
+    for signal in [None].into_iter().chain(deadly.map(Some)) {
+        let code = signal.map_or(0, |signal| 128 + signal.as_raw());
         let mut screen = Screen::start(&store, "", 24, 100);
         screen.shows("boss");
         match signal {
@@ -183,6 +186,21 @@ fn the_terminal_is_as_it_was_after_ctrl_c_and_after_every_signal() {
         }
         screen.ends_with(code);
     }
+}
+
+#[test]
+fn it_shows_what_a_server_keeps() {
+    let store = Store::on(shared::redis().url());
+    let prefix = format!("top-{:016x}/", rand::random::<u64>());
+    store.tenure(&format!("acquire {prefix}x --label boss --ttl 1h --owner me")).exits(0);
+    let mut screen = Screen::start(&store, &format!("{prefix} --interval 50ms"), 24, 100);
+    screen.shows("boss");
+    store.tenure(&format!("acquire {prefix}y --label other --ttl 1h")).exits(0);
+    screen.shows("other");
+    store.tenure(&format!("release {prefix}x --owner me")).exits(0);
+    screen.until("it is gone", |text| !text.contains("boss"));
+    screen.press("q");
+    screen.ends_with(0);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::support::{Store, bare, done};
 fn bad_values_are_64_and_named_with_what_is_allowed() {
     let long = "n".repeat(513);
     let long_owner = "o".repeat(129);
+    let many = (0..65).map(|n| format!("g{n}")).collect::<Vec<_>>().join(",");
     let huge = format!("redis://{}", "h".repeat(130_000 - 8));
     fn run<'a>(rest: &[&'a str]) -> Vec<&'a str> {
         [&["run", "x"], rest, &["--", "true"]].concat()
@@ -69,6 +70,13 @@ fn bad_values_are_64_and_named_with_what_is_allowed() {
         (vec!["bench", "--seconds", "NaN"], ["'NaN' for '--seconds", "0.1 to 60"]),
         (vec!["bench", "--tasks", "0", "--processes", "0", "--leases", "0"], ["nothing is left", "--leases"]),
         (vec!["bench", "--on", "nosuch:thing"], ["nosuch", "sqlite:PATH"]),
+        (run(&["--groups", "a"]), ["--metrics-file", "required"]),
+        (run(&["--metrics-file", "f", "--groups", "a,,b"]), ["'' for '--groups", "before the first /"]),
+        (run(&["--metrics-file", "f", "--groups", &many]), ["names 65 groups", "at most 64"]),
+        (vec!["serve", "--listen", "localhost:7420"], ["'localhost:7420' for '--listen", "such as 127.0.0.1:7420"]),
+        (vec!["serve", "--listen", "7420"], ["'7420' for '--listen", "such as 127.0.0.1:7420"]),
+        (vec!["serve", "--groups", "a/b"], ["'a/b' for '--groups", "before the first /"]),
+        (vec!["serve", "--groups", &many], ["names 65 groups", "at most 64"]),
         (vec!["dance"], ["dance", "subcommand"]),
     ] {
         let refused = done(&mut bare(&args)).exits(64);
@@ -97,11 +105,12 @@ fn errors_are_told_to_programs_with_what_they_are_about() {
     let store = Store::new();
     let _holder = store.start("x --label boss", "sleep 60");
     for wait in ["--no-wait", "--wait 10ms"] {
+        let kind = if wait == "--no-wait" { "busy" } else { "timeout" };
         let refused = store.tenure(&format!("run x {wait} --json -- true")).exits(75);
         let told: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
         assert_eq!(
             (&told["kind"], &told["name"], &told["certainty"], &told["holder"]["label"], &told["exit"]),
-            (&"timeout".into(), &"x".into(), &"not_applied".into(), &"boss".into(), &75.into()),
+            (&kind.into(), &"x".into(), &"not_applied".into(), &"boss".into(), &75.into()),
             "{told}"
         );
         assert!(told["holder"]["expires_in_ms"].as_u64().unwrap() <= 10_000, "{told}");
@@ -205,16 +214,49 @@ fn help_and_version_are_data_and_exit_0() {
     assert!(done(&mut bare(&["--version"])).exits(0).text().starts_with("tenure "));
     let help = done(&mut bare(&["--help"])).exits(0).text();
     let parts = ["TENURE_URL", "TENURE_HELD", "Exit codes:", "76", "143", "Examples:"];
-    let urls = ["redis://", "rediss://", "redis+sentinel://", "redis+cluster://"];
+    let urls =
+        ["redis://", "rediss://", "redis+sentinel://", "redis+cluster://", "http://", "https://", "TENURE_BEARER"];
     for part in parts.into_iter().chain(urls) {
         assert!(help.contains(part), "{part} is not in {help}");
     }
 }
 
+/// Every command there is.
+pub(crate) const COMMANDS: [&str; 19] = [
+    "run",
+    "elect",
+    "once",
+    "acquire",
+    "renew",
+    "release",
+    "show",
+    "explain",
+    "memo",
+    "ls",
+    "watch",
+    "top",
+    "break",
+    "deadlocks",
+    "doctor",
+    "serve",
+    "bench",
+    "completions",
+    "man",
+];
+
+#[test]
+fn no_command_is_left_out() {
+    let help = done(&mut bare(&["-h"])).exits(0).text();
+    let commands = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| line.starts_with("  "));
+    let listed: Vec<&str> =
+        commands.filter_map(|line| line.split_whitespace().next()).filter(|word| *word != "help").collect();
+    assert_eq!(listed, COMMANDS);
+}
+
 #[test]
 fn the_help_of_every_command_has_an_example() {
-    for command in ["run", "acquire", "renew", "release", "show", "ls", "break", "doctor", "completions", "man"] {
-        let help = done(&mut bare(&[command, "--help"])).exits(0).text();
+    for command in COMMANDS.into_iter().chain(["serve token"]) {
+        let help = done(bare(&[]).args(command.split(' ')).arg("--help")).exits(0).text();
         assert!(help.contains("Example") && help.contains(&format!("tenure {command}")), "{help}");
         assert!(help.contains("--json") && help.contains("--on"), "{help}");
     }
@@ -237,9 +279,15 @@ fn completions_are_printed_for_every_shell() {
 #[test]
 fn the_manual_covers_every_command() {
     let manual = done(&mut bare(&["man"])).exits(0).text();
-    for part in
-        [".TH tenure 1", ".SH TENURE RUN", ".SH TENURE BREAK", ".SH TENURE DOCTOR", "TENURE_HELD", "redis+sentinel://"]
-    {
+    for part in [
+        ".TH tenure 1",
+        ".SH TENURE RUN",
+        ".SH TENURE BREAK",
+        ".SH TENURE DOCTOR",
+        ".SH TENURE SERVE TOKEN",
+        "TENURE_HELD",
+        "redis+sentinel://",
+    ] {
         assert!(manual.contains(part), "{part} is not in the manual");
     }
 }
@@ -269,7 +317,8 @@ fn a_reader_that_goes_away_is_no_failure() {
 fn the_manual_fits_a_terminal_of_80_columns_and_says_where_dashes_stand() {
     let store = Store::new();
     done(bare(&["man", "--out", "man"]).current_dir(store.file("."))).exits(0);
-    for page in ["tenure", "tenure-run", "tenure-acquire", "tenure-doctor", "tenure-bench"] {
+    let pages = COMMANDS.map(|command| format!("tenure-{command}"));
+    for page in pages.iter().map(String::as_str).chain(["tenure", "tenure-serve-token"]) {
         let mut groff = std::process::Command::new("groff");
         groff.args(["-Tascii", "-P-cbou", "-rLL=80n", "-man"]).arg(store.file(&format!("man/{page}.1")));
         let shown = done(&mut groff).exits(0).text();
@@ -277,4 +326,11 @@ fn the_manual_fits_a_terminal_of_80_columns_and_says_where_dashes_stand() {
         assert!(shown.contains("SYNOPSIS") && wide.is_empty(), "{page}: {wide:?}");
     }
     assert!(store.read("man/tenure-run.1").contains(r"tenure run [OPTIONS] <NAME>... [\-\- <COMMAND>...]"));
+}
+
+#[test]
+fn an_option_that_is_not_known_is_not_advised_to_be_run() {
+    let store = Store::new();
+    let said = store.tenure("run x --nonsense -- true").exits(64).stderr;
+    assert!(said.contains("unexpected argument '--nonsense'") && !said.contains("-- --nonsense"), "{said}");
 }

@@ -89,6 +89,10 @@ impl Drop for Watching {
     }
 }
 
+fn is_of(told: &Value, event: &str, label: &str) -> bool {
+    told["event"] == event && told["label"] == label
+}
+
 #[test]
 fn a_lock_that_is_granted_waited_for_and_handed_over_is_told_in_every_store() {
     let stores = [
@@ -107,21 +111,23 @@ fn a_lock_that_is_granted_waited_for_and_handed_over_is_told_in_every_store() {
         assert!(granted["token"].is_u64() && granted["owner"].is_string(), "{kind}: {granted}");
         let script = "until [ -e end ]; do sleep 0.02; done";
         let waiter = crate::support::Running::of(&mut store.sh_command("watched/x --ttl 20s --label second", script));
-        assert_eq!(watching.until("waiting", "watched/x")["label"], "second", "{kind}");
+        eventually("the next one waits", || watching.told().iter().any(|told| is_of(told, "waiting", "second")));
         std::fs::write(store.file("go"), "").unwrap();
         holder.wait().exits(0);
         let released = watching.until("released", "watched/x");
         assert_eq!((&released["label"], released["held_ms"].is_u64()), (&"first".into(), true), "{kind}: {released}");
         eventually("the next one is granted", || {
             let told = watching.told();
-            let next = told.iter().find(|told| told["event"] == "granted" && told["label"] == "second");
+            let next = told.iter().find(|told| is_of(told, "granted", "second"));
             next.is_some_and(|next| next["waited_ms"].is_u64())
         });
         std::fs::write(store.file("end"), "").unwrap();
         waiter.wait().exits(0);
-        let is_end = |told: &Value| told["event"] == "released" && told["label"] == "second";
-        eventually("it is free", || watching.told().last().is_some_and(is_end));
-        let events: Vec<String> = watching.told().iter().map(|told| told["event"].to_string()).collect();
+        eventually("it is free", || watching.told().last().is_some_and(|told| is_of(told, "released", "second")));
+        let mut told = watching.told();
+        // A claim on its way to a majority is seen waiting, should a look come just then.
+        told.retain(|told| !is_of(told, "waiting", "first"));
+        let events: Vec<String> = told.iter().map(|told| told["event"].to_string()).collect();
         assert_eq!(events.join(" ").replace('"', ""), "granted waiting released granted released", "{kind}");
     }
 }
@@ -238,7 +244,8 @@ fn a_reader_that_went_away_ends_it_quietly() {
 
 #[test]
 fn a_reader_that_is_too_slow_is_told_how_many_changes_it_missed() {
-    const NAMES: usize = 4_000;
+    // More than what is kept for a reader and what a pipe takes, some 1,400 lines.
+    const NAMES: usize = 2_000;
     let redis = Redis::start();
     let store = Store::on(redis.url());
     let mut watching = Watching::unread(&store, "--json --interval 50ms");
@@ -278,6 +285,18 @@ fn a_signal_ends_it() {
             assert_eq!(watching.child.wait().unwrap().code(), Some(code));
         }
     }
+}
+
+#[test]
+fn a_signal_ends_it_while_it_connects() {
+    // Takes connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let mut child = Command::new(BIN).args(["watch", "--on", &url]).stdout(Stdio::null()).spawn().unwrap();
+    // It listens for signals before it connects.
+    drop(silent.accept().unwrap());
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

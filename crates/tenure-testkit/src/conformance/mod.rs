@@ -7,6 +7,7 @@
 mod blocks;
 mod breaks;
 mod claims;
+mod memos;
 mod reentry;
 mod releases;
 mod renewals;
@@ -17,6 +18,7 @@ mod views;
 pub use blocks::*;
 pub use breaks::*;
 pub use claims::*;
+pub use memos::*;
 pub use reentry::*;
 pub use releases::*;
 pub use renewals::*;

@@ -48,7 +48,7 @@ pub async fn a_re_entered_holding_ends_with_its_last_claim(fixture: &Fixture) {
             other.is_busy(&name, &fixture.request()).await;
             client.releases(&name, &claims[index]).await;
             // Retried, it must not take another claim of the owner with it.
-            client.release(&name, claims[index].id, None).await;
+            client.release(&name, &claims[index], None).await;
         }
         other.holds(&name, &fixture.request()).await;
     }

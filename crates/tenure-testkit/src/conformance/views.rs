@@ -1,7 +1,7 @@
 //! Looking: who holds, who waits, and which names are in use.
 
-use tenure::Name;
 use tenure::backend::{ClaimRequest, Shape};
+use tenure::{Name, Owner};
 
 use crate::fixture::Fixture;
 
@@ -22,13 +22,14 @@ pub async fn inspect_shows_holders_and_waiters_in_order(fixture: &Fixture) {
         let view = client.inspect(&name).await;
         assert_eq!((view.name.clone(), view.capacity), (name.clone(), Some(1)));
         let [holder] = &view.holders[..] else { panic!("one holds: {view:?}") };
-        assert_eq!(holder.owner.as_ref(), Some(&held.owner));
+        let (owner, id) = client.shown(&name, &held);
+        assert_eq!((holder.owner.as_ref(), holder.claims.first().map(|claim| claim.0)), (Some(&owner), Some(id)));
         assert_eq!(holder.label.as_deref(), client.capabilities().records.then_some(&*held.label));
         assert_eq!(holder.token, client.capabilities().tokens.then_some(grant.token));
         assert!(holder.expires_in.is_some_and(|left| left <= held.ttl && !left.is_zero()), "{holder:?}");
         let shown: Vec<_> = view.waiters.iter().map(|waiter| (waiter.owner.clone(), waiter.claim.0)).collect();
-        let expected: Vec<_> = waiting.iter().map(|request| (Some(request.owner.clone()), request.id)).collect();
-        assert_eq!(shown, expected);
+        let expected = waiting.iter().map(|request| client.shown(&name, request));
+        assert_eq!(shown, expected.map(|(owner, id)| (Some(owner), id)).collect::<Vec<_>>());
     }
     if client.capabilities().permits {
         let name = fixture.name("shown-permits");
@@ -101,6 +102,40 @@ pub async fn inspect_of_a_free_name_is_empty(fixture: &Fixture) {
     }
 }
 
+/// Inspect tells what a claim runs within: waiting or holding, and of an owner with several claims all that they name.
+pub async fn inspect_tells_what_a_claim_runs_within(fixture: &Fixture) {
+    let client = fixture.client().await;
+    if fixture.lacks(&client, "queue, so nobody looks for what waits for itself", |c| c.queue) {
+        return;
+    }
+    let name = fixture.name("within");
+    let [a, b, c] = [(); 3].map(|()| fixture.request().owner);
+    let held = ClaimRequest { within: vec![a.clone(), b.clone()], ..fixture.request() };
+    let waiting = ClaimRequest { within: vec![c.clone()], ..fixture.request() };
+    client.holds(&name, &held).await;
+    client.waits(&name, &waiting).await;
+    client.waits(&name, &fixture.request()).await;
+    let mut expected = vec![&a, &b];
+    if client.capabilities().sessions {
+        let within = vec![b.clone(), c.clone()];
+        client.holds(&name, &ClaimRequest { owner: held.owner.clone(), within, ..fixture.request() }).await;
+        expected.push(&c);
+    }
+    // In no order: an owner may have claimed twice.
+    let texts = |owners: &[Owner]| {
+        let mut texts: Vec<String> = owners.iter().map(ToString::to_string).collect();
+        texts.sort();
+        texts
+    };
+    let shown =
+        |owners: &[&Owner]| texts(&owners.iter().map(|owner| client.shown_owner(&name, owner)).collect::<Vec<_>>());
+    let view = client.inspect(&name).await;
+    let holders: Vec<_> = view.holders.iter().map(|held| texts(&held.within)).collect();
+    assert_eq!(holders, [shown(&expected)]);
+    let waiters: Vec<_> = view.waiters.iter().map(|waiter| texts(&waiter.within)).collect();
+    assert_eq!(waiters, [shown(&[&c]), Vec::new()]);
+}
+
 /// A scan lists names in use by prefix in pages, in byte order, each name once.
 pub async fn a_scan_lists_names_in_use_by_prefix_in_pages(fixture: &Fixture) {
     let client = fixture.client().await;
@@ -132,4 +167,37 @@ pub async fn a_scan_lists_names_in_use_by_prefix_in_pages(fixture: &Fixture) {
     }
     let some = client.scan(under("/a").as_str(), None, 100).await;
     assert_eq!(some.into_iter().map(|view| view.name).collect::<Vec<_>>(), [under("/a"), under("/a/b")]);
+}
+
+/// Names that somebody waits for are found among others, each once, as `inspect` shows them.
+pub async fn names_that_somebody_waits_for_are_found_among_others(fixture: &Fixture) {
+    let client = fixture.client().await;
+    if fixture.lacks(&client, "queue, so nobody waits in it", |c| c.queue) {
+        return;
+    }
+    let root = fixture.name("waited-for");
+    let under = |number: usize| Name::new(format!("{root}/{number}")).expect("a valid name");
+    let mut waited_for = Vec::new();
+    for number in 0..9 {
+        client.holds(&under(number), &fixture.request()).await;
+        if number % 3 == 0 {
+            client.waits(&under(number), &fixture.request()).await;
+            waited_for.push(under(number));
+        }
+    }
+    // One that nobody waits for any more.
+    let gone = fixture.request();
+    client.waits(&under(1), &gone).await;
+    client.releases(&under(1), &gone).await;
+    for limit in [10, 100] {
+        // Others use the store, too.
+        let found = client.waited_for(limit).await;
+        let found: Vec<_> = found.into_iter().filter(|view| view.name.as_str().starts_with(root.as_str())).collect();
+        assert!(found.iter().all(|view| view.holders.len() == 1 && view.waiters.len() == 1), "{found:?}");
+        assert_eq!(
+            found.into_iter().map(|view| view.name).collect::<Vec<_>>(),
+            waited_for,
+            "looked at {limit} at a time"
+        );
+    }
 }

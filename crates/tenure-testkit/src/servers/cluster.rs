@@ -166,8 +166,8 @@ impl Cluster {
         });
     }
 
-    /// Returns when every node sees all the others and all slots, and every master's replica follows it and has all that
-    /// the master had.
+    /// Returns when every node sees all the others and all slots, and every master's replica follows it and has all
+    /// that the master had.
     ///
     /// # Panics
     ///

@@ -31,11 +31,13 @@ struct Key {
 }
 
 /// Every key that begins with `tenure:`, in any database, and every channel `tenure:*` that somebody listens to; but
-/// neither what a server keeps for good nor a string that begins with `f` (the record of a free name).
+/// neither what a server keeps for good, nor a string that begins with `f` (the record of a free name), nor memos,
+/// which are there to stay.
 ///
 /// In a cluster: of this node alone.
 pub fn leftovers(redis: &Redis) -> Vec<String> {
-    let left = |key: &Key| !(FOR_GOOD.contains(&key.key.as_str()) || key.kind == "string" && key.first == "f");
+    let is_free = |key: &Key| key.kind == "string" && key.first == "f";
+    let left = |key: &Key| !(FOR_GOOD.contains(&key.key.as_str()) || is_free(key) || key.is_memo());
     let keys = keys(redis).into_iter().filter(left).map(|key| key.shown());
     let channels = ["channels", "shardchannels"].map(|what| redis.cli(&["pubsub", what, "tenure:*"]));
     let channels = channels.iter().flat_map(|said| said.lines()).filter(|line| line.starts_with("tenure:"));
@@ -43,11 +45,11 @@ pub fn leftovers(redis: &Redis) -> Vec<String> {
 }
 
 /// Every key that begins with `tenure:`, in any database, and never expires; but for what a node of a fleet keeps for
-/// good.
+/// good, and memos.
 pub fn without_expiry(redis: &Redis) -> Vec<String> {
     keys(redis)
         .into_iter()
-        .filter(|key| key.ttl == -1 && !FOR_GOOD[1..].contains(&key.key.as_str()))
+        .filter(|key| key.ttl == -1 && !FOR_GOOD[1..].contains(&key.key.as_str()) && !key.is_memo())
         .map(|key| key.shown())
         .collect()
 }
@@ -65,6 +67,10 @@ fn parsed(line: &str) -> Key {
 }
 
 impl Key {
+    fn is_memo(&self) -> bool {
+        self.key.starts_with("tenure:{:") && self.key.ends_with("}memo")
+    }
+
     fn shown(&self) -> String {
         let expires = if self.ttl < 0 { "never expires".to_owned() } else { format!("expires in {} ms", self.ttl) };
         format!("{} ({} in database {}, {expires})", self.key, self.kind, self.database)

@@ -13,7 +13,8 @@ const TABLE: &str = "inet tenure";
 /// The firewall loses packets, and TCP sends them again, first after 200 ms and then after twice as long each time: a
 /// connection comes back to life only some time after the fault has ended.
 ///
-/// The port of a [`Proxy`](super::Proxy) cuts off the clients, and leaves the test its [`Redis::cli`](super::Redis::cli).
+/// The port of a [`Proxy`](super::Proxy) cuts off the clients, and leaves the test its
+/// [`Redis::cli`](super::Redis::cli).
 pub struct OwnNetwork(());
 
 impl OwnNetwork {

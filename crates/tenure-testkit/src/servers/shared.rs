@@ -18,7 +18,7 @@ pub const PASSWORD: &str = "s3cret/with@chars";
 /// What it may do: all that tenure needs.
 pub const ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +time +get +mget +set +del \
     +pexpire +pexpireat +pttl +hget +hmget +hset +hdel +hgetall +zadd +zrem +zrange +zrank +zscore +zcard \
-    +zrangebyscore +publish +pubsub|numsub +subscribe +unsubscribe +scan +wait +info";
+    +zrangebyscore +getex +setrange +publish +pubsub|numsub +subscribe +unsubscribe +scan +wait +info";
 
 /// What the user of a fleet may do: all that tenure needs on each node.
 pub const FLEET_ACL_RULES: &str = "~tenure:* &tenure:* +@connection +evalsha +eval +time +get +set +setrange +del \

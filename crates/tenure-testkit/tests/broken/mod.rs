@@ -1,10 +1,12 @@
 //! Stores that break one promise each, made from one that keeps them all.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tenure::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees, Listener,
-    Released, RenewRequest, Renewed, Replicas, Standing,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees,
+    Listener, Memo, MemoWrite, MemoWritten, ReleaseRequest, Released, RenewRequest, Renewed, Replicas, Standing,
+    WaitedFor, WaiterBreak,
 };
 use tenure::clock::Moment;
 use tenure::machine::{Grant, NameView};
@@ -24,16 +26,34 @@ pub(crate) enum Defect {
     ReusesTokens,
     /// Does not compare the number of the claim to release.
     ReleasesAnyNumber,
+    /// Ends claims that hold, though they were to end only while they wait.
+    ReleasesHolders,
+    /// Does not compare tokens when it breaks.
+    BreaksLaterHolders,
+    /// Ends those who hold, though a claim was to end only while it waits.
+    BreaksHoldersForWaiters,
+    /// Leaves out a name that somebody waits for.
+    LeavesOutWaitedFor,
+    /// Does not keep what waiting claims run within.
+    ForgetsWithin,
     /// Answers that a claim it does not have lives.
     PutsBackOnRenewal,
     /// Tells the ttl that was asked for.
     ShortensTtl,
+    /// Does not compare the number of the claim to renew.
+    RenewsAnyNumber,
     /// Reserves one token, whatever was asked.
     BlocksOfOne,
     /// Answers that a broken claim is just gone.
     ForgetsWhoBroke,
     /// Takes `%` and `_` of a prefix, or case, for what they are in SQL.
     ScansCarelessly,
+    /// Writes a memo over whatever version there is.
+    MemoOverAnyVersion,
+    /// Does not know a memo's last write again.
+    MemoTwice,
+    /// Lets anybody write a memo in the holder's place.
+    MemoByAnybody,
 }
 
 /// A backend with one [`Defect`].
@@ -99,6 +119,8 @@ impl Backend for Broken {
 
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let (defect, asked) = (self.defect, batch.clone());
+        let number = |number: Option<u64>| number.filter(|_| defect != Defect::RenewsAnyNumber);
+        let batch = batch.into_iter().map(|claim| RenewRequest { number: number(claim.number), ..claim }).collect();
         let call = self.inner.renew(batch, fresh);
         Box::pin(async move {
             let mut answer = call.await?;
@@ -116,11 +138,19 @@ impl Backend for Broken {
         })
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, mut request: ReleaseRequest) -> Call<Released> {
         if self.has(Defect::SaysReleasedOnly) {
             return Box::pin(async { Ok(Released::Yes) });
         }
-        self.inner.release(name, id, number.filter(|_| !self.has(Defect::ReleasesAnyNumber)))
+        if self.has(Defect::ReleasesAnyNumber) {
+            request.number = None;
+        }
+        request.waiting_only &= !self.has(Defect::ReleasesHolders);
+        self.inner.release(name, request)
+    }
+
+    fn shown(&self, owner: &Owner, name: &Name, id: ClaimId) -> (Owner, ClaimId) {
+        self.inner.shown(owner, name, id)
     }
 
     fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
@@ -131,16 +161,78 @@ impl Backend for Broken {
         self.inner.next_block(name, id, block_end, next)
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        self.inner.break_holders(name, owner, by, reason)
+    fn break_holders(&self, name: &Name, mut request: BreakRequest) -> Call<usize> {
+        request.up_to = request.up_to.filter(|_| !self.has(Defect::BreaksLaterHolders));
+        self.inner.break_holders(name, request)
+    }
+
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        if !self.has(Defect::BreaksHoldersForWaiters) {
+            return self.inner.break_waiter(name, request);
+        }
+        let (name, inner) = (name.clone(), self.inner.clone());
+        Box::pin(async move {
+            let waited = inner.break_waiter(&name, request.clone()).await?;
+            let all = BreakRequest::all(request.by, request.reason);
+            Ok(waited || inner.break_holders(&name, all).await? > 0)
+        })
+    }
+
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        let (call, leaves_out) = (self.inner.waited_for(after, limit), self.has(Defect::LeavesOutWaitedFor));
+        Box::pin(async move {
+            let mut found = call.await?;
+            if leaves_out {
+                found.views.pop();
+            }
+            Ok(found)
+        })
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
-        self.inner.inspect(name)
+        let (call, forgets) = (self.inner.inspect(name), self.has(Defect::ForgetsWithin));
+        Box::pin(async move {
+            let mut view = call.await?;
+            if forgets {
+                view.waiters.iter_mut().for_each(|waiter| waiter.within.clear());
+            }
+            Ok(view)
+        })
+    }
+
+    fn write_memo(&self, name: &Name, mut write: MemoWrite) -> Call<MemoWritten> {
+        if self.has(Defect::MemoTwice) {
+            write.write = rand::random();
+        }
+        let (inner, name, defect) = (self.inner.clone(), name.clone(), self.defect);
+        Box::pin(async move {
+            if defect == Defect::MemoOverAnyVersion {
+                write.after = inner.memo(&name).await?.map_or(0, |memo| memo.version);
+            }
+            if defect == Defect::MemoByAnybody
+                && let Some(holder) = inner.inspect(&name).await?.holders.first()
+            {
+                write.id = holder.claims.first().map_or(write.id, |(id, _)| *id);
+                write.token = holder.token.unwrap_or(write.token);
+            }
+            inner.write_memo(&name, write).await
+        })
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        self.inner.memo(name)
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        self.inner.time()
     }
 
     fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         self.inner.confirm(claim, replicas)
+    }
+
+    fn confirm_memo(&self, name: &Name, write: MemoWrite, replicas: Replicas) -> Call<Confirmed> {
+        self.inner.confirm_memo(name, write, replicas)
     }
 
     fn close(&self) -> Call<()> {

@@ -15,6 +15,7 @@ fn keys_of_all_databases_and_channels_are_found() {
         ("3", "set tenure:free f1"),
         ("15", "hset tenure:queue f f"),
         ("15", "set tenure:last:x 1"),
+        ("0", "set tenure:{:x}memo m"),
     ] {
         let command: Vec<&str> = ["-n", database].into_iter().chain(command.split(' ')).collect();
         redis.cli(&command);

@@ -16,19 +16,21 @@ use std::future::ready;
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use foldhash::fast::RandomState;
 
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
-    RenewRequest, Renewed, Survival,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Memo,
+    MemoWrite, MemoWritten, MemosSurvive, ReleaseRequest, Released, RenewRequest, Renewed, Survival, WaitedFor,
+    WaiterBreak,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::Loss;
-use crate::machine::{Applied, NameView, Op, Outcome, Queue, apply};
+use crate::machine::{self, Applied, MemoRecord, NameView, Op, Outcome, Queue, apply};
 use crate::name::Name;
 use crate::outcome;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 const SHARDS: usize = 16;
@@ -51,6 +53,7 @@ pub struct MemoryStore {
 struct Shard {
     /// Boxed: a hundred thousand names are looked up by hash in a table that then fits the cache.
     queues: HashMap<Name, Box<Queue>, RandomState>,
+    memos: HashMap<Name, MemoRecord, RandomState>,
     ops: usize,
 }
 
@@ -110,9 +113,10 @@ impl MemoryStore {
 
     fn apply_in(&self, shard: &mut Shard, name: &Name, op: Op, now: Moment, floor: u64) -> Applied {
         shard.ops += 1;
-        if shard.ops >= SWEEP_EVERY && shard.ops / SWEEP_SHARE >= shard.queues.len() {
+        if shard.ops >= SWEEP_EVERY && shard.ops / SWEEP_SHARE >= shard.queues.len() + shard.memos.len() {
             shard.ops = 0;
             shard.queues.retain(|_, queue| queue.dead_at() > now || self.forget(queue));
+            self.sweep_memos(shard, floor);
         }
         if let Some(queue) = shard.queues.get_mut(name) {
             let applied = apply(queue, op, now, floor);
@@ -133,6 +137,33 @@ impl MemoryStore {
     fn forget(&self, queue: &Queue) -> bool {
         self.forgotten.fetch_max(queue.high_water(), Ordering::AcqRel);
         false
+    }
+
+    /// Forgets memos that have ended. No later one has the version of one that is forgotten.
+    fn sweep_memos(&self, shard: &mut Shard, wall: u64) {
+        shard.memos.retain(|_, memo| {
+            let is_over = memo.is_over(wall);
+            if is_over {
+                self.forgotten.fetch_max(memo.version, Ordering::AcqRel);
+            }
+            !is_over
+        });
+    }
+
+    fn write_memo(&self, name: &Name, write: &MemoWrite) -> MemoWritten {
+        let (now, wall) = (self.clock.now(), self.clock.wall_micros());
+        let mut guard = self.shard(name);
+        let shard = &mut *guard;
+        shard.ops += 1;
+        let mut memo = shard.memos.remove(name);
+        let floor = self.forgotten.load(Ordering::Acquire).saturating_add(1);
+        let queue = shard.queues.get(name).map(|queue| &**queue);
+        let written = machine::write_memo(queue, &mut memo, write, now, (wall, floor));
+        if let Some(memo) = memo {
+            shard.memos.insert(name.clone(), memo);
+        }
+        drop(guard);
+        written
     }
 
     /// Tells others what an operation did to them. No lock is held meanwhile: listeners have their own.
@@ -185,6 +216,7 @@ impl Backend for MemoryBackend {
             partition: Survival::Never,
             clock_step: Survival::Kept,
             tokens: "within the process always; across processes while the wall clock does not step back",
+            memos: Some(MemosSurvive::new(false, false, true)),
         }
     }
 
@@ -208,9 +240,10 @@ impl Backend for MemoryBackend {
         let counted_from = self.store.clock.now();
         let floor = self.store.clock.wall_micros();
         let mut value = Vec::with_capacity(batch.len());
-        for RenewRequest { name, id, ttl } in batch {
+        for RenewRequest { name, id, ttl, number, .. } in batch {
             let mut shard = self.store.shard(&name);
-            let applied = self.store.apply_in(&mut shard, &name, Op::Renew { id, ttl }, counted_from, floor);
+            let op = Op::Renew { id, ttl, number };
+            let applied = self.store.apply_in(&mut shard, &name, op, counted_from, floor);
             drop(shard);
             self.store.tell(&applied);
             value.push(outcome::renewed(applied.outcome));
@@ -218,8 +251,8 @@ impl Backend for MemoryBackend {
         Box::pin(ready(Ok(Answer { value, counted_from })))
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
-        let applied = self.store.apply(name, Op::Release { id, number }, self.store.clock.now());
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
+        let applied = self.store.apply(name, request.into(), self.store.clock.now());
         self.store.tell(&applied);
         Box::pin(ready(Ok(outcome::released(applied.outcome))))
     }
@@ -232,9 +265,9 @@ impl Backend for MemoryBackend {
         Box::pin(ready(Ok(Answer { value: outcome::block(applied.outcome), counted_from })))
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        let op = Op::Break { owner, by: by.clone(), reason: reason.clone() };
-        let applied = self.store.apply(name, op, self.store.clock.now());
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
+        let (by, reason) = (request.by.clone(), request.reason.clone());
+        let applied = self.store.apply(name, request.into(), self.store.clock.now());
         if let Outcome::Evicted(evicted) = &applied.outcome {
             for ended in evicted {
                 let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };
@@ -243,6 +276,30 @@ impl Backend for MemoryBackend {
         }
         self.store.tell(&applied);
         Box::pin(ready(Ok(outcome::evicted(&applied.outcome))))
+    }
+
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        let loss = Loss::Broken { by: request.by.to_string(), reason: request.reason.to_string() };
+        let applied = self.store.apply(name, request.into(), self.store.clock.now());
+        if let Outcome::WaiterEnded { id, inbox, number } = &applied.outcome {
+            self.store.send(inbox, Event::Ended { id: *id, number: *number, loss });
+        }
+        self.store.tell(&applied);
+        Box::pin(ready(Ok(outcome::waiter_ended(&applied.outcome))))
+    }
+
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        Box::pin(ready(Ok(self.store.write_memo(name, &write))))
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let wall = self.store.clock.wall_micros();
+        let memo = self.store.shard(name).memos.get(name).and_then(|memo| memo.seen(wall));
+        Box::pin(ready(Ok(memo)))
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        Box::pin(ready(Ok(UNIX_EPOCH + Duration::from_micros(self.store.clock.wall_micros()))))
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
@@ -256,15 +313,28 @@ impl Backend for MemoryBackend {
         Box::pin(ready(Ok(view)))
     }
 
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        let page = self.store.page(after.as_ref(), limit, |_, queue| queue.waiters().next().is_some());
+        Box::pin(ready(Ok(WaitedFor::among(page))))
+    }
+
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
-        let now = self.store.clock.now();
+        let page = self.store.page(after.as_ref(), limit, |name, _| name.as_str().starts_with(prefix));
+        Box::pin(ready(Ok(page)))
+    }
+}
+
+impl MemoryStore {
+    /// The next names in use that are meant.
+    fn page(&self, after: Option<&Name>, limit: usize, meant: impl Fn(&Name, &Queue) -> bool) -> Vec<NameView> {
+        let now = self.clock.now();
         // Keeps the `limit` smallest names seen so far, so that a page costs no more memory than itself.
         let mut names: BTreeSet<Name> = BTreeSet::new();
-        for shard in &self.store.shards {
+        for shard in &self.shards {
             let shard = unpoisoned(shard.lock());
-            for name in shard.queues.iter().filter(|(_, queue)| queue.claims.iter().any(|claim| claim.expires > now)) {
-                let name = name.0;
-                if name.as_str().starts_with(prefix) && after.as_ref().is_none_or(|after| name > after) {
+            for (name, queue) in &shard.queues {
+                let lives = || queue.claims.iter().any(|claim| claim.expires > now);
+                if meant(name, queue) && after.is_none_or(|after| name > after) && lives() {
                     names.insert(name.clone());
                     if names.len() > limit {
                         names.pop_last();
@@ -273,11 +343,10 @@ impl Backend for MemoryBackend {
             }
         }
         let views = names.into_iter().filter_map(|name| {
-            let shard = self.store.shard(&name);
+            let shard = self.shard(&name);
             let view = NameView::of(name.clone(), shard.queues.get(&name)?, now);
             (!view.is_free()).then_some(view)
         });
-        let views = views.collect();
-        Box::pin(ready(Ok(views)))
+        views.collect()
     }
 }

@@ -2,7 +2,9 @@
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(any(feature = "etcd", feature = "http", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod kit;
 pub mod memory;
 #[cfg(feature = "postgres")]

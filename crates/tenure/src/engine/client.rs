@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use super::core::{Core, Defaults};
 use super::guard::Lease;
-use super::lease;
 use super::lock::Lock;
 use super::plan::check_ttl;
 use super::session::Session;
-use crate::backend::{Answer, Backend, Call, Capabilities, Guarantees, Released, RenewRequest, Renewed};
+use crate::backend::{
+    Answer, Backend, BreakRequest, Call, Capabilities, Guarantees, ReleaseRequest, Released, RenewRequest, Renewed,
+    WaitedFor, WaiterBreak,
+};
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
+use crate::lease;
 use crate::machine::{NameView, Shape};
 use crate::name::Name;
 use crate::observe::{Groups, Operation, Recent};
@@ -45,7 +48,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone)]
 pub struct Tenure {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
 }
 
 /// Sets up a [`Tenure`]. Made by [`Tenure::builder`].
@@ -134,6 +137,7 @@ impl Tenure {
     /// | `etcd://H1,H2,H3` | etcd |
     /// | `zookeeper://H1,H2,H3/CHROOT` | ZooKeeper |
     /// | `postgres://USER@HOST/DATABASE` | PostgreSQL |
+    /// | `http://HOST:7420`, `https://:SECRET@HOST` | a lock service (`tenure serve`) over any of them |
     /// | `memory:`, `memory:NAME` | this process alone |
     ///
     /// `docs/backends` has a page for each, with the options of its URL.
@@ -242,7 +246,7 @@ impl Tenure {
         let mut names: Vec<NameView> = Vec::new();
         loop {
             let after = names.last().map(|view| view.name.clone());
-            let page = self.page(prefix.as_ref(), after, PAGE).await?;
+            let page = self.list_page(prefix.as_ref(), after, PAGE).await?;
             // A page may be short because names were released meanwhile; an empty one is the end.
             if page.is_empty() {
                 return Ok(names);
@@ -251,14 +255,39 @@ impl Tenure {
         }
     }
 
-    /// One page of [`list`](Self::list): names after `after`, as the store has them.
+    /// One page of [`list`](Self::list): at most `limit` names after `after`. An empty page is the end; a short one
+    /// need not be.
+    ///
+    /// # Errors
+    ///
+    /// Store errors.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing.
-    pub(crate) async fn page(&self, prefix: &str, after: Option<Name>, limit: usize) -> Result<Vec<NameView>> {
+    pub async fn list_page(&self, prefix: &str, after: Option<Name>, limit: usize) -> Result<Vec<NameView>> {
         let prefix = format!("{}{prefix}", self.core.defaults.prefix);
         self.answer(Step::Inspect, self.core.backend.scan(&prefix, after, limit)).await
+    }
+
+    /// Names of the whole store that somebody waits for, a page of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(crate) async fn waited_for(&self, after: Option<Name>) -> Result<WaitedFor> {
+        self.answer(Step::Inspect, self.core.backend.waited_for(after, PAGE)).await
+    }
+
+    /// Ends a claim that waits, with a note of why.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling leaves the outcome unknown: repeat it.
+    pub(crate) async fn break_waiter(&self, name: &Name, claim: (ClaimId, u64), reason: &str) -> Result<bool> {
+        let (by, reason) = (self.core.label.clone(), super::clean_note(reason));
+        let request = WaiterBreak { id: claim.0, number: claim.1, by, reason };
+        self.answer(Step::Break, self.core.backend.break_waiter(name, request)).await
     }
 
     /// [`inspect`](Self::inspect) of a name as the store has it.
@@ -294,8 +323,8 @@ impl Tenure {
     pub async fn break_holders(&self, name: impl AsRef<str>, owner: Option<Owner>, reason: &str) -> Result<usize> {
         let name = self.core.name(name.as_ref())?;
         let reason = super::clean_label(reason);
-        let call = self.core.backend.break_holders(&name, owner, self.core.label.clone(), reason);
-        self.answer(Step::Break, call).await
+        let request = BreakRequest { owner, up_to: None, by: self.core.label.clone(), reason };
+        self.answer(Step::Break, self.core.backend.break_holders(&name, request)).await
     }
 
     /// Renews the claim that [`Guard::leave`](crate::Guard::leave) left to `owner`. A shorter ttl than it has
@@ -316,7 +345,8 @@ impl Tenure {
             // A shorter one keeps the longer that the claim has.
             check_ttl(ttl.max(store.ttl_min), &store).map_err(|error| error.at(Step::Renew).about(&name))?;
         }
-        let request = RenewRequest { name: name.clone(), id, ttl: ttl.unwrap_or_default() };
+        let (ttl, number) = (ttl.unwrap_or_default(), None);
+        let request = RenewRequest { name: name.clone(), id, owner: owner.clone(), ttl, number };
         let call = self.core.backend.renew(vec![request], false);
         let Answer { mut value, counted_from } = self.answer(Step::Renew, call).await?;
         match value.pop() {
@@ -358,14 +388,31 @@ impl Tenure {
         let view = self.answer(Step::Release, self.core.backend.inspect(&name)).await?;
         let holding = view.holders.iter().flat_map(|holder| &holder.claims);
         let mut claims = holding.chain(view.waiters.iter().map(|waiter| &waiter.claim));
-        let Some((_, number)) = claims.find(|(claim, _)| *claim == id) else { return Ok(false) };
+        let (_, shown) = self.core.backend.shown(owner, &name, id);
+        let Some((_, number)) = claims.find(|(claim, _)| *claim == shown) else { return Ok(false) };
         // A guard of this client's is told before anybody else can be granted the name.
         let own = self.core.registry.find(id).filter(|claim| claim.number() == Some(*number) && claim.is_granted());
         if let Some(claim) = own {
             self.core.lose(&claim, Loss::Gone);
         }
-        let released = self.answer(Step::Release, self.core.backend.release(&name, id, Some(*number))).await?;
+        let request = ReleaseRequest { number: Some(*number), ..ReleaseRequest::new(owner.clone(), id) };
+        let released = self.answer(Step::Release, self.core.backend.release(&name, request)).await?;
         Ok(matches!(released, Released::Yes))
+    }
+
+    /// An owner as views of a name show it: the same, but through a service, which shows nobody's owner to others.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// let tenure = tenure::Tenure::connect("memory:").await?;
+    /// let session = tenure.session();
+    /// let guard = session.lock("orders/42").acquire().await?;
+    /// let holder = tenure.inspect("orders/42").await?.holders[0].owner.clone();
+    /// assert_eq!(holder, Some(tenure.shown_owner(guard.name(), session.owner())));
+    /// # Ok(()) }
+    /// ```
+    pub fn shown_owner(&self, name: &Name, owner: &Owner) -> Owner {
+        self.core.backend.shown(owner, name, ClaimId::of(owner, name)).0
     }
 
     /// Looks at the store for what makes locks unsafe or slow there, and says what to change.
@@ -412,6 +459,12 @@ impl Tenure {
         self.core.observer.recent(self.core.clock.now())
     }
 
+    /// Tells the recorder of `metrics` all that happened until now. The client does so by itself within a second, in
+    /// [`close`](Self::close), and when it is dropped: this is for whoever reads the recorder right after an event.
+    pub fn flush_metrics(&self) {
+        self.core.observer.metrics.tell();
+    }
+
     /// How many claims this client keeps alive now, waiting or holding.
     pub fn live_claims(&self) -> usize {
         self.core.registry.claims()
@@ -431,6 +484,12 @@ impl Tenure {
     /// Cancel safe: the work goes on in the background.
     pub async fn close(&self) -> Result<()> {
         self.core.closed.store(true, Ordering::Release);
+        let closed = self.end_all().await;
+        self.flush_metrics();
+        closed
+    }
+
+    async fn end_all(&self) -> Result<()> {
         let limit = || Some(self.core.clock.now() + CLOSE_MAX);
         let idle = std::pin::pin!(self.core.idle());
         self.core.within(limit, idle).await.ok_or_else(|| {
@@ -447,19 +506,21 @@ impl Tenure {
     }
 
     /// Awaits a call that is made once, for at most [`ANSWER_MAX`].
-    async fn answer<T>(&self, step: Step, call: Call<T>) -> Result<T> {
+    pub(super) async fn answer<T>(&self, step: Step, call: Call<T>) -> Result<T> {
         self.core.refuse_if_over().map_err(|error| error.at(step))?;
         let sent = self.core.clock.now();
         let limit = || Some(sent + ANSWER_MAX);
-        let answer = self.core.within(limit, call).await.unwrap_or_else(|| Err(self.core.no_answer()));
         let operation = match step {
             Step::Renew => Operation::Renew,
             Step::Release => Operation::Release,
             Step::Break => Operation::Break,
+            Step::Memo => Operation::Memo,
             _ => Operation::Inspect,
         };
+        let trip = self.core.observer.metrics.sent(operation, sent);
+        let answer = self.core.within(limit, call).await.unwrap_or_else(|| Err(self.core.no_answer()));
         if answer.is_ok() {
-            self.core.observer.metrics.answered(operation, sent, &*self.core.clock);
+            self.core.observer.metrics.answered(trip, &*self.core.clock);
         }
         answer.map_err(|error| self.told(error, step))
     }

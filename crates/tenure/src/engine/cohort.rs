@@ -20,7 +20,6 @@ use tokio::sync::oneshot;
 use super::core::{Core, no_answer};
 use super::explain;
 use super::guard::Guard;
-use super::lease;
 use super::live::{LiveClaim, Won};
 use super::lock::Acquired;
 use super::pending::Pending;
@@ -29,9 +28,10 @@ use super::registry::{Key, Kind};
 use super::wait::Wait;
 use crate::clock::Moment;
 use crate::error::{Error, Result, Step};
+use crate::lease;
 use crate::machine::Place;
 use crate::name::Name;
-use crate::observe::HandOver;
+use crate::observe::{HandOver, Wish};
 use crate::token::Token;
 
 /// The most hand-overs in one turn, and the size of a block of tokens.
@@ -97,9 +97,9 @@ pub(crate) struct Leader {
 enum Joined {
     Leads(Leader),
     Waits(Ticket),
-    /// Other options, or no wait: not in this cohort.
+    /// Other options, or no wait: not in this cohort. If one of its tasks holds, with its label.
     Apart {
-        holds: bool,
+        holder: Option<Arc<str>>,
     },
 }
 
@@ -128,15 +128,24 @@ impl Drop for Ticket {
 }
 
 /// Acquires through the cohort of the name. `None` if it is busy and the caller does not wait.
-pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Acquired>> {
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    plan: &Arc<Plan>,
+    wait: Wait,
+    wish: &Wish<'_>,
+) -> Result<Option<Acquired>> {
     let mut waited = false;
     loop {
         let leader = match core.cohorts.join(core, plan, wait) {
             Joined::Leads(leader) => leader,
-            Joined::Apart { holds: true } if matches!(wait, Wait::No) => return Ok(None),
-            Joined::Apart { .. } => return super::lock::acquire_apart(core, plan, wait).await,
+            Joined::Apart { holder: Some(holder) } if matches!(wait, Wait::No) => {
+                wish.is_behind(&holder);
+                return Ok(None);
+            }
+            Joined::Apart { .. } => return super::lock::acquire_apart(core, plan, wait, wish).await,
             Joined::Waits(mut ticket) => {
                 waited = true;
+                wish.is_behind_own();
                 let limit = if let Wait::Until(limit) = wait { Some(limit) } else { None };
                 // Only a wait that can run out is measured: a hand-over should cost no look at the clock.
                 let started = ticket.since.or_else(|| limit.map(|_| core.clock.now()));
@@ -168,7 +177,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> R
                 }
             }
         };
-        return leader.lead(plan, wait, waited).await;
+        return leader.lead(plan, wait, waited, wish).await;
     }
 }
 
@@ -184,9 +193,9 @@ fn timed_out(core: &Core, plan: &Plan, started: Option<Moment>) -> Error {
 
 impl Leader {
     /// Drives the claim. `waited`: whether the task waited for another of this process before.
-    async fn lead(mut self, plan: &Plan, wait: Wait, waited: bool) -> Result<Option<Acquired>> {
+    async fn lead(mut self, plan: &Plan, wait: Wait, waited: bool, wish: &Wish<'_>) -> Result<Option<Acquired>> {
         let Some(pending) = &mut self.pending else { return Ok(None) };
-        let outcome = pending.drive(wait).await;
+        let outcome = pending.drive(wait, wish).await;
         match outcome {
             Ok(Some(won)) => {
                 self.pending = None;
@@ -256,7 +265,7 @@ impl Cohorts {
         let mut shard = self.shard(&plan.name);
         if core.is_over() {
             // Nobody would call it up.
-            return Joined::Apart { holds: false };
+            return Joined::Apart { holder: None };
         }
         let Some(cohort) = shard.get_mut(&plan.name) else {
             let term = self.next_term();
@@ -266,7 +275,8 @@ impl Cohorts {
             return Joined::Leads(Leader { core: core.clone(), name: plan.name.clone(), pending: Some(pending), term });
         };
         if matches!(wait, Wait::No) || !cohort.plan.same_cohort(plan) {
-            return Joined::Apart { holds: cohort.holder.is_some() };
+            let holder = cohort.holder.as_ref().map(|_| cohort.plan.label.clone());
+            return Joined::Apart { holder };
         }
         cohort.tickets += 1;
         let number = cohort.tickets;
@@ -325,8 +335,8 @@ impl Cohorts {
         leader.pending.take()
     }
 
-    /// A guard of this claim was released.
-    pub(crate) fn hand_over(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>) -> HandedOver {
+    /// A guard of this claim was released. `in_block`: whether the next task may have a token of the same block.
+    pub(crate) fn hand_over(&self, core: &Arc<Core>, claim: &Arc<LiveClaim>, in_block: bool) -> HandedOver {
         let mut shard = self.shard(&claim.plan.name);
         let Some(cohort) = shard.get_mut(&claim.plan.name).filter(|cohort| cohort.is_held_by(claim)) else {
             // Lost before: the others have gone on without it.
@@ -340,7 +350,7 @@ impl Cohorts {
         if now >= lease::lost_at(claim.deadline()) {
             return HandedOver::Lost;
         }
-        let in_turn = cohort.handovers < HANDOVERS_MAX && now.since(cohort.granted_at) < TURN_MAX;
+        let in_turn = in_block && cohort.handovers < HANDOVERS_MAX && now.since(cohort.granted_at) < TURN_MAX;
         let mut turn = if in_turn && cohort.token < cohort.block_end {
             cohort.token = Token(cohort.token.0 + 1);
             cohort.handovers += 1;

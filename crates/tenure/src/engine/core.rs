@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::cohort::Cohorts;
+use super::deadlock::LastLook;
 use super::errands::{Ending, Errands};
-use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Registry};
 use super::request::{Asked, Request};
@@ -18,9 +18,11 @@ use super::runtime::Alive;
 use super::watchdog::{self, next_ask};
 use crate::backend::{Answer, Backend, Claimed, Event, Released};
 use crate::clock::{Clock, Moment};
+use crate::deadlocks;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
+use crate::lease;
 use crate::name::Name;
-use crate::observe::{Groups, Observer, Operation};
+use crate::observe::{Groups, Observer, Operation, scheme};
 
 /// The pause between two tries of background work.
 pub(super) const ERRAND_PAUSE: Duration = Duration::from_millis(100);
@@ -57,6 +59,7 @@ pub(crate) struct Core {
     answered: AtomicU64,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) errands: Arc<Errands>,
+    pub(super) last_look: LastLook,
 }
 
 impl fmt::Debug for Core {
@@ -69,6 +72,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         // Wakes the watchdog, which finds its client gone and ends.
         self.registry.bell.notify_one();
+        self.observer.metrics.tell();
     }
 }
 
@@ -81,12 +85,17 @@ impl Core {
         defaults: Defaults,
     ) -> Arc<Self> {
         let runtime = tokio::runtime::Handle::current();
-        let scheme = backend.url().split(':').next().unwrap_or_default();
+        let registry = Registry::default();
         let core = Arc::new(Self {
-            observer: Observer::new(scheme, defaults.groups.clone(), &defaults.prefix),
+            observer: Observer::new(
+                scheme(backend.url()),
+                defaults.groups.clone(),
+                &defaults.prefix,
+                registry.bell.clone(),
+            ),
             backend,
             clock,
-            registry: Registry::default(),
+            registry,
             cohorts: Cohorts::default(),
             label,
             defaults,
@@ -96,6 +105,7 @@ impl Core {
             answered: AtomicU64::new(0),
             runtime,
             errands: Arc::default(),
+            last_look: LastLook::default(),
         });
         let listener = Arc::downgrade(&core);
         core.backend.listen(Arc::new(move |event| {
@@ -168,6 +178,8 @@ impl Core {
                 self.observer.metrics.of(&claim.plan.name).lost(loss);
             }
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "lease lost");
+        } else if deadlocks::note_in(loss).is_some() {
+            tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "refused, for it waited in a deadlock");
         } else if *loss != Loss::TakenOver {
             tracing::warn!(name = %claim.plan.name, owner = %claim.owner, %loss, "place in the queue lost: asked for anew");
         }
@@ -200,7 +212,9 @@ impl Core {
             self.answered.fetch_max(sent.as_micros(), Ordering::AcqRel);
         }
         let was_reachable = self.reachable.swap(!silent, Ordering::AcqRel);
-        self.observer.metrics.store_is(self.reachable.load(Ordering::Acquire));
+        if silent || !was_reachable {
+            self.observer.metrics.store_is(&self.reachable);
+        }
         if !was_reachable && !silent {
             self.registry.store_answered(self.clock.now());
         }
@@ -318,19 +332,20 @@ pub(crate) fn release(
     claim: &LiveClaim,
     number: Option<u64>,
 ) -> impl Future<Output = Result<Released>> + Send + use<> {
-    let (name, id, ttl, deadline) = (claim.plan.name.clone(), claim.id, claim.plan.ttl, claim.deadline());
+    let (name, request) = (claim.plan.name.clone(), claim.ending(number));
+    let (ttl, deadline) = (claim.plan.ttl, claim.deadline());
     async move {
         // Whether a try may have been applied.
         let mut unknown = false;
         let started = OnceLock::new();
         let started = || *started.get_or_init(|| core.clock.now());
         loop {
-            let sent = core.clock.now();
-            let call = core.backend.release(&name, id, number);
+            let trip = core.observer.metrics.sent(Operation::Release, core.clock.now());
+            let call = core.backend.release(&name, request.clone());
             let limit = || Some(lease::about((started() + ttl).min(core.clock.now() + RELEASE_TIMEOUT)));
             let answer = core.within(limit, call).await;
             if let Some(Ok(_)) = &answer {
-                core.observer.metrics.answered(Operation::Release, sent, &*core.clock);
+                core.observer.metrics.answered(trip, &*core.clock);
             }
             let failure = match answer {
                 Some(Ok(Released::NotFound)) if unknown && started() < deadline => return Ok(Released::Yes),

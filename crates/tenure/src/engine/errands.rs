@@ -12,15 +12,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::core::{Core, ERRAND_PAUSE, RELEASE_TIMEOUT};
-use super::lease;
 use super::live::LiveClaim;
-use crate::backend::{Call, Released};
+use crate::backend::{Call, ReleaseRequest, Released};
 use crate::clock::Moment;
+use crate::lease;
 use crate::name::Name;
-use crate::owner::ClaimId;
 
 /// How many claims of the queue are ended at a time while the store answers.
 const TOGETHER: usize = 256;
@@ -31,18 +31,17 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Ending {
     name: Name,
-    id: ClaimId,
-    number: Option<u64>,
+    request: ReleaseRequest,
     ttl: Duration,
 }
 
 impl Ending {
     pub(crate) fn of(claim: &LiveClaim, number: Option<u64>) -> Self {
-        Self { name: claim.plan.name.clone(), id: claim.id, number, ttl: claim.plan.ttl }
+        Self { name: claim.plan.name.clone(), request: claim.ending(number), ttl: claim.plan.ttl }
     }
 
     fn call(&self, core: &Core) -> Call<Released> {
-        core.backend.release(&self.name, self.id, self.number)
+        core.backend.release(&self.name, self.request.clone())
     }
 }
 
@@ -142,7 +141,7 @@ impl Core {
             return;
         }
         let idle = &mut Context::from_waker(Waker::noop());
-        if work.as_mut().poll(idle).is_ready() {
+        if !is_thread_ending() && work.as_mut().poll(idle).is_ready() {
             return;
         }
         self.errands.running.fetch_add(1, Ordering::AcqRel);
@@ -169,10 +168,14 @@ impl Core {
         }
     }
 
-    /// Ends a claim in the background, as long as the store may have it: it is asked before this returns.
+    /// Ends a claim in the background, as long as the store may have it: it is asked before this returns, unless the
+    /// thread is ending.
     pub(crate) fn end_behind(self: &Arc<Self>, ending: Ending) {
         if self.is_without_runtime() {
             return;
+        }
+        if is_thread_ending() {
+            return self.queue_ending(ending, false);
         }
         let mut call = ending.call(self);
         match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -210,6 +213,11 @@ impl Core {
             self.runtime.spawn(end_queued(self.clone(), worker));
         }
     }
+}
+
+/// Whether this thread drops its thread-local values, those of Tokio among them: no call can be polled here any more.
+fn is_thread_ending() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
 }
 
 /// Ends the claims of the queue, until there are none.

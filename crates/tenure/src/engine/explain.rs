@@ -40,6 +40,11 @@ pub(super) fn refused(core: &Core, plan: &Plan, refusal: &Refusal) -> Error {
     told(core, plan, kind, message)
 }
 
+/// It waited in a deadlock, and somebody ended that: `cycle` says who waited for whom.
+pub(super) fn deadlock(core: &Core, plan: &Plan, by: &str, cycle: &str) -> Error {
+    told(core, plan, ErrorKind::Deadlock, format!("refused by {by}, for it waited in a deadlock: {cycle}"))
+}
+
 /// The same claim was acquired again by this client, and is the later one's.
 pub(super) fn taken_over(core: &Core, plan: &Plan) -> Error {
     told(core, plan, ErrorKind::Conflict, "given up: this client acquires it again with the same owner".to_owned())

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use tracing::{Instrument as _, Span};
 use super::cohort::HandedOver;
 use super::core::{Core, release};
 use super::detach::Detach;
-use super::lease;
 use super::live::LiveClaim;
+use super::memo::Writing;
 use super::plan::Plan;
 use super::registry::{Key, Kind};
 use super::watchdog::{self, next_ask};
 use crate::backend::{Answer, Released, Renewed};
 use crate::error::{Error, ErrorKind, Loss, Result, Step};
+use crate::lease;
 use crate::machine::Shape;
 use crate::name::Name;
 use crate::observe::{Ended, Story};
@@ -37,14 +38,16 @@ const RELEASE_MAX: Duration = Duration::from_secs(5);
 #[must_use = "dropping a guard releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    core: Arc<Core>,
-    claim: Arc<LiveClaim>,
-    token: Token,
+    pub(super) core: Arc<Core>,
+    pub(super) claim: Arc<LiveClaim>,
+    pub(super) token: Token,
     in_cohort: bool,
     armed: bool,
     timers: [Option<Key>; 2],
     /// What is told of it once it is gone; none before a task has it.
     story: Option<Story>,
+    /// What it knows of its memo, once it writes one.
+    writing: OnceLock<Box<Writing>>,
 }
 
 /// What is left of a guard whose claim goes on without it.
@@ -63,7 +66,7 @@ pub struct Lease {
 
 impl Guard {
     pub(crate) fn new(core: Arc<Core>, claim: Arc<LiveClaim>, token: Token, in_cohort: bool) -> Self {
-        Self { core, claim, token, in_cohort, armed: true, timers: [None, None], story: None }
+        Self { core, claim, token, in_cohort, armed: true, timers: [None, None], story: None, writing: OnceLock::new() }
     }
 
     /// Starts the story and the clocks that are this guard's own.
@@ -99,11 +102,17 @@ impl Guard {
         if !self.in_cohort {
             return HandedOver::No;
         }
-        let handed_over = self.core.cohorts.hand_over(&self.core, &self.claim);
+        // A write that still may take effect names this guard's token: the next task gets one of another block.
+        let in_block = !self.writing.get().is_some_and(|writing| writing.is_unanswered());
+        let handed_over = self.core.cohorts.hand_over(&self.core, &self.claim, in_block);
         if handed_over == HandedOver::Lost {
             self.core.lose(&self.claim, Loss::Expired);
         }
         handed_over
+    }
+
+    pub(super) fn writing(&self) -> &Writing {
+        self.writing.get_or_init(Box::default)
     }
 
     /// Tells how it ended, once.
@@ -138,10 +147,25 @@ impl Guard {
         self.claim.id
     }
 
+    /// Its owner and its id as views show them: the same, but through a service.
+    pub fn shown(&self) -> (Owner, crate::ClaimId) {
+        self.core.backend.shown(&self.claim.owner, &self.claim.plan.name, self.claim.id)
+    }
+
     /// The fencing token: send it with every operation on what the lock protects. `None` where the store
     /// has none ([`Capabilities::tokens`](crate::backend::Capabilities)).
     pub fn token(&self) -> Option<Token> {
         self.core.backend.capabilities().tokens.then_some(self.token)
+    }
+
+    /// The token, also where it is none to show.
+    pub(crate) fn term(&self) -> Token {
+        self.token
+    }
+
+    /// How long the claim outlives its last renewal.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.claim.plan.ttl
     }
 
     /// How much of the name it takes.
@@ -234,6 +258,30 @@ impl Guard {
             }
             changed.await;
         }
+    }
+
+    /// As [`lost`](Self::lost), for a while.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lost`](Self::lost).
+    pub(crate) async fn lost_within(&self, limit: Duration) -> Option<Loss> {
+        self.within(limit, pin!(self.lost())).await
+    }
+
+    /// Awaits `work` for a while, by the client's clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling drops `work` where it stands.
+    pub(crate) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T> + Unpin) -> Option<T> {
+        let until = self.core.clock.now() + limit;
+        self.core.within(|| Some(until), work).await
+    }
+
+    /// [`is_held`](Self::is_held), with the reason if it is not.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_held() { Ok(()) } else { Err(self.lost_by(self.claim.loss().unwrap_or(Loss::Expired))) }
     }
 
     /// Runs `work` under the lease and drops it the moment the lease is lost.
@@ -329,6 +377,8 @@ impl Guard {
         let answer = core.within(limit, Detach::new(core.clone(), Box::pin(work))).await;
         match answer.unwrap_or_else(|| Err(core.no_answer().at(Step::Release).about(&claim.plan.name))) {
             Ok(Released::Yes) => Ok(()),
+            // Only what was to end while it waits is left as it is.
+            Ok(Released::Holds) => Err(Error::new(ErrorKind::Store, "the store did not end it").about(self.name())),
             Ok(Released::NotFound) => Err(Error::lost(self.name(), Loss::Gone).at(Step::Release)),
             Ok(Released::Broken { by, reason }) => {
                 let loss = Loss::Broken { by: by.to_string(), reason: reason.to_string() };

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::lease;
 use super::plan::Plan;
+use crate::backend::{ReleaseRequest, RenewRequest};
 use crate::clock::Moment;
 use crate::error::Loss;
+use crate::lease;
 use crate::machine::{Grant, Place, Standing};
 use crate::owner::{ClaimId, Owner};
 
@@ -93,6 +94,17 @@ impl LiveClaim {
             changed: Notify::new(),
             nudged: Notify::new(),
         }
+    }
+
+    /// What renews it.
+    pub(crate) fn renewal(&self) -> RenewRequest {
+        let (name, owner) = (self.plan.name.clone(), self.owner.clone());
+        RenewRequest { name, id: self.id, owner, ttl: self.plan.ttl, number: None }
+    }
+
+    /// What ends it, if the store gave it this number.
+    pub(crate) fn ending(&self, number: Option<u64>) -> ReleaseRequest {
+        ReleaseRequest { number, ..ReleaseRequest::new(self.owner.clone(), self.id) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -62,6 +62,7 @@ impl Lock {
             renewed: true,
             strict: false,
             within: Vec::new(),
+            refuse_deadlock: false,
             reenter: None,
             strategy: WaitStrategy::default(),
             max_hold: None,
@@ -77,6 +78,45 @@ impl Lock {
 
     pub(crate) fn now(&self) -> Moment {
         self.core.clock.now()
+    }
+
+    /// Its store and its name: the order in which several locks are taken. What is no name yet goes by what it is.
+    pub(crate) fn place(&self) -> (&str, &str) {
+        let name = self.bad_name.as_deref().unwrap_or(self.plan.name.as_str());
+        (self.core.backend.url(), name)
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.plan.shape
+    }
+
+    /// Whether whoever takes the other one has no need of this: the same name of the same client and owner, held at
+    /// least as firmly. Permits add up.
+    pub(crate) fn is_covered_by(&self, other: &Self) -> bool {
+        let is_same = Arc::ptr_eq(&self.core, &other.core)
+            && self.place() == other.place()
+            && self.plan.owner == other.plan.owner;
+        let firm = |lock: &Self| match lock.plan.shape {
+            Shape::Exclusive => Some(1),
+            Shape::Shared => Some(0),
+            Shape::Permits { .. } => None,
+        };
+        is_same && firm(self).zip(firm(other)).is_some_and(|(own, others)| own <= others)
+    }
+
+    /// Whether this guard holds the same name for the same session.
+    pub(crate) fn is_of_session(&self, guard: &Guard) -> bool {
+        self.plan.name == *guard.name() && self.plan.owner.as_ref() == Some(guard.owner())
+    }
+
+    /// How long a claim of it outlives its last renewal, in a store with these limits.
+    pub(crate) fn ttl_within(&self, store: &crate::backend::Capabilities) -> Duration {
+        self.plan.within_limits(store).ttl
+    }
+
+    /// What people see of the holder.
+    pub(crate) fn shown_label(&self) -> &str {
+        &self.plan.label
     }
 
     /// How long the lock outlives a holder that died: 100 ms to 24 h, and what the store can keep; 10 s by default,
@@ -150,6 +190,13 @@ impl Lock {
         self
     }
 
+    pub(crate) fn refuse_deadlock(mut self, refuse: bool) -> Self {
+        if refuse {
+            self.plan_mut().refuse_deadlock = true;
+        }
+        self
+    }
+
     /// Only re-enters: [`ErrorKind::NotHeld`] unless the session's owner holds the name with this token.
     pub fn reenter(mut self, token: Token) -> Self {
         self.plan_mut().reenter = Some(token);
@@ -172,7 +219,8 @@ impl Lock {
     ///
     /// [`ErrorKind::Unavailable`] (of a fleet: [`ErrorKind::Quorum`]) if the store has not answered within 10 s
     /// (within a minute while it answers others of this client); once it has answered, outages are ridden out.
-    /// [`ErrorKind::Conflict`] if the claim can never stand beside the live ones.
+    /// [`ErrorKind::Conflict`] if the claim can never stand beside the live ones. [`ErrorKind::Deadlock`] if it waited
+    /// in a deadlock, and somebody broke that ([`Tenure::break_deadlock`](crate::Tenure::break_deadlock)).
     ///
     /// # Cancel safety
     ///
@@ -236,9 +284,9 @@ impl Lock {
         let wish = Wish::new(&self.core.observer, &*self.core.clock, &plan.name, &plan.label);
         let acquiring = async {
             if capabilities.blocks && plan.may_join_cohort() {
-                cohort::acquire(&self.core, &plan, wait).await
+                cohort::acquire(&self.core, &plan, wait, &wish).await
             } else {
-                acquire_apart(&self.core, &plan, wait).await
+                acquire_apart(&self.core, &plan, wait, &wish).await
             }
         };
         let outcome = acquiring.instrument(wish.span()).await;
@@ -276,9 +324,14 @@ impl Acquired {
 }
 
 /// Acquires with a store claim of its own.
-pub(crate) async fn acquire_apart(core: &Arc<Core>, plan: &Arc<Plan>, wait: Wait) -> Result<Option<Acquired>> {
+pub(crate) async fn acquire_apart(
+    core: &Arc<Core>,
+    plan: &Arc<Plan>,
+    wait: Wait,
+    wish: &Wish<'_>,
+) -> Result<Option<Acquired>> {
     let mut pending = Pending::new(core, plan.clone(), 1, 0);
-    match pending.drive(wait).await {
+    match pending.drive(wait, wish).await {
         Ok(Some(Won { claim, grant, at, behind, .. })) => {
             if behind.is_some() {
                 core.observer.metrics.handed_over(HandOver::Store);

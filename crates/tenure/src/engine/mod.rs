@@ -8,13 +8,14 @@ mod cleanup;
 mod client;
 mod cohort;
 mod core;
+mod deadlock;
 mod detach;
 mod errands;
 mod explain;
 mod guard;
-mod lease;
 mod live;
 mod lock;
+mod memo;
 mod outage;
 mod pending;
 mod plan;
@@ -22,6 +23,7 @@ mod registry;
 mod request;
 mod runtime;
 mod session;
+mod store_time;
 mod wait;
 mod watchdog;
 
@@ -36,6 +38,9 @@ pub use session::Session;
 /// The longest label, in characters.
 const LABEL_CHARS_MAX: usize = 256;
 
+/// The longest note, in characters: a message to a client has to hold it.
+const NOTE_CHARS_MAX: usize = 640;
+
 /// The data behind our locks is never left half changed, so a panic elsewhere does not spoil it.
 fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
@@ -43,6 +48,18 @@ fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
 
 /// A label fit for terminals and tables: no control characters, bounded.
 fn clean_label(label: &str) -> Arc<str> {
-    let cleaned: String = label.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LABEL_CHARS_MAX).collect();
+    clean(label, LABEL_CHARS_MAX).into()
+}
+
+/// A note of why a claim was ended: the same, with more room.
+fn clean_note(note: &str) -> Arc<str> {
+    let mut cleaned = clean(note, NOTE_CHARS_MAX);
+    if cleaned.len() < note.len() {
+        cleaned.push('…');
+    }
     cleaned.into()
+}
+
+fn clean(text: &str, chars_max: usize) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(chars_max).collect()
 }

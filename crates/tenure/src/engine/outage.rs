@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Table};
 use crate::clock::{Moment, NEVER};
+use crate::lease;
 
 /// The pause before the store is asked again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -103,8 +103,8 @@ impl Outage {
         if self.aside.is_empty() { NEVER } else { self.probe_at.min(self.probed_at + self.repeat_after) }
     }
 
-    /// A probe of claims with this ttl or a longer one is under way: the next one is due when this one has gone unanswered
-    /// for too long for any claim that was set aside, or a pause after this one has failed.
+    /// A probe of claims with this ttl or a longer one is under way: the next one is due when this one has gone
+    /// unanswered for too long for any claim that was set aside, or a pause after this one has failed.
     pub(super) fn probed(&mut self, now: Moment, ttl: Duration) {
         self.probed_at = now;
         self.probe_at = now + lease::repeat_after(ttl);
@@ -113,8 +113,9 @@ impl Outage {
 }
 
 impl Table {
-    /// The store has answered for a claim. True if that ends an outage: the claims that were set aside are due then, those
-    /// that failed a moment later: if they do so for reasons of their own, they must not be asked for with each answer.
+    /// The store has answered for a claim. True if that ends an outage: the claims that were set aside are due then,
+    /// those that failed a moment later: if they do so for reasons of their own, they must not be asked for with each
+    /// answer.
     pub(crate) fn store_answered(&mut self, now: Moment) -> bool {
         let over = self.outage.on;
         for key in self.outage.answered(now) {

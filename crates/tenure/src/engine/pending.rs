@@ -8,21 +8,25 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
+
 use super::cleanup::{Stage, clean_up, ending};
 use super::core::Core;
+use super::deadlock;
 use super::detach::Detach;
 use super::explain;
-use super::lease;
 use super::live::{LiveClaim, Phase, Won};
 use super::plan::Plan;
 use super::request::Request;
 use super::wait::{Wait, call_limit, call_patience, patience_over, pause_before};
 use super::watchdog::next_ask;
-use crate::backend::{Answer, Block, Claimed, Confirmed, RenewRequest, Renewed, Replicas};
+use crate::backend::{Answer, Block, Claimed, Confirmed, Renewed, Replicas};
 use crate::clock::Moment;
+use crate::deadlocks;
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
+use crate::lease;
 use crate::machine::{Grant, Place};
-use crate::observe::Operation;
+use crate::observe::{Operation, Wish};
 use crate::token::Token;
 
 /// How long the end of a claim is awaited before its caller is told that its time is over.
@@ -54,6 +58,8 @@ pub(crate) struct Pending {
     displaced: Option<Arc<LiveClaim>>,
     /// Tells attempts with the same id apart; zero where ids are random.
     attempt: u64,
+    /// When to look whether it waits in a deadlock.
+    looks: deadlock::Schedule,
     /// Until when somebody else may trust a lease of the name that the store has lost with a claim of ours.
     holder_until: Option<Moment>,
 }
@@ -80,6 +86,7 @@ impl Pending {
             unknown: false,
             displaced,
             attempt,
+            looks: deadlock::Schedule::default(),
             holder_until: None,
         }
     }
@@ -131,17 +138,17 @@ impl Pending {
     ///
     /// After an error or `None`, or when this future is dropped, the claim is still pending: pass it on,
     /// withdraw it, or drop it.
-    pub(crate) async fn drive(&mut self, wait: Wait) -> Result<Option<Won>> {
+    pub(crate) async fn drive(&mut self, wait: Wait, wish: &Wish<'_>) -> Result<Option<Won>> {
         loop {
             self.core.refuse_if_over().map_err(|over| over.at(Step::Acquire).about(&self.plan.name))?;
             match &mut self.stage {
                 Stage::Asking(_) => {
-                    if !self.ask(wait).await? {
+                    if !self.ask(wait, wish).await? {
                         return Ok(None);
                     }
                 }
                 Stage::Answered => {
-                    if let Some(won) = self.await_grant(wait).await? {
+                    if let Some(won) = self.await_grant(wait, wish).await? {
                         return Ok(Some(won));
                     }
                 }
@@ -157,7 +164,7 @@ impl Pending {
     }
 
     /// Asks for the claim once. False if it is busy and the caller does not wait.
-    async fn ask(&mut self, wait: Wait) -> Result<bool> {
+    async fn ask(&mut self, wait: Wait, wish: &Wish<'_>) -> Result<bool> {
         if self.plan.repeatable && self.claim.loss() == Some(Loss::TakenOver) {
             return Err(self.displaced_by_later());
         }
@@ -167,15 +174,17 @@ impl Pending {
         let presumed = self.presumed();
         let Stage::Asking(request) = &mut self.stage else { return Ok(true) };
         if request.is_none() {
-            let mut wish = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
-            wish.attempt = self.attempt;
-            wish.presumed = presumed;
+            let mut asked = self.plan.request(self.claim.id, self.claim.owner.clone(), queue, self.block);
+            asked.attempt = self.attempt;
+            asked.presumed = presumed;
             self.sent = true;
-            let call = self.core.backend.claim(&self.plan.name, wish);
+            let call = self.core.backend.claim(&self.plan.name, asked);
             *request = Some(Request::new(self.claim.clone(), call));
         }
         let Some(under_way) = request else { return Ok(true) };
+        wish.asks_as(&self.claim.owner);
         let asked = self.core.clock.now();
+        let trip = self.core.observer.metrics.sent(Operation::Claim, asked);
         let answer = self.core.answer_within(limit, under_way).await;
         if under_way.was_attended() {
             self.core.cohorts.begin(&self.core, &self.claim);
@@ -183,7 +192,7 @@ impl Pending {
         *request = None;
         self.core.reached(asked, answer.as_ref().map(Result::as_ref));
         if let Some(Ok(_)) = &answer {
-            self.core.observer.metrics.answered(Operation::Claim, asked, &*self.core.clock);
+            self.core.observer.metrics.answered(trip, &*self.core.clock);
         }
         match answer {
             Some(Ok(Answer { value: Claimed::Stands(standing), counted_from })) => {
@@ -208,6 +217,7 @@ impl Pending {
                 // Its place among those that are told when to ask again is all that the store has.
                 self.sent = queue && store.hints;
                 let held_for = place.holder_expires_in;
+                wish.is_behind(&place.holder);
                 self.last_place = Some(place);
                 self.was_busy = true;
                 if matches!(wait, Wait::No) {
@@ -235,7 +245,7 @@ impl Pending {
     }
 
     /// Waits for the news of the grant. `None` if the claim has to be made anew.
-    async fn await_grant(&mut self, wait: Wait) -> Result<Option<Won>> {
+    async fn await_grant(&mut self, wait: Wait, wish: &Wish<'_>) -> Result<Option<Won>> {
         let claim = self.claim.clone();
         let mut changed = pin!(claim.changed());
         changed.as_mut().enable();
@@ -244,18 +254,30 @@ impl Pending {
             Phase::Waiting(place) => {
                 self.started();
                 self.waited = true;
+                wish.asks_as(&claim.owner);
+                wish.is_behind(&place.holder);
                 self.last_place = Some(place);
                 if matches!(wait, Wait::No) {
                     // Left in the queue by an attempt with the same id: the caller does not wait for it.
                     return Err(self.timed_out());
                 }
-                match self.core.within(|| wait.limit(), changed).await {
-                    Some(()) => Ok(None),
-                    None => {
-                        self.core.refuse_if_over()?;
-                        Err(self.timed_out())
-                    }
+                let look_at = self.plan.refuse_deadlock.then(|| self.looks.next(self.core.clock.now()));
+                let limit = wait.limit().into_iter().chain(look_at).min();
+                if self.core.within(|| limit, changed).await.is_some() {
+                    return Ok(None);
                 }
+                self.core.refuse_if_over()?;
+                match look_at.filter(|at| wait.limit().is_none_or(|limit| *at < limit)) {
+                    Some(due) => self.refuse_deadlock(wait, due).await.map(|()| None),
+                    None => Err(self.timed_out()),
+                }
+            }
+            Phase::Lost(loss) if deadlocks::note_in(&loss).is_some() => {
+                // It is not made anew: the one who waits for it is to give back what it holds.
+                self.led().take();
+                self.stage = Stage::Over;
+                let (by, cycle) = deadlocks::note_in(&loss).unwrap_or_default();
+                Err(explain::deadlock(&self.core, &self.plan, by, cycle))
             }
             Phase::Lost(Loss::TakenOver) => Err(self.displaced_by_later()),
             Phase::Asking | Phase::Lost(_) => {
@@ -265,13 +287,34 @@ impl Pending {
         }
     }
 
+    /// Looks whether the claim waits in a deadlock and is the one to be refused; if so, ends it unless it holds by
+    /// now.
+    async fn refuse_deadlock(&mut self, wait: Wait, due: Moment) -> Result<()> {
+        let claim = self.claim.clone();
+        let mut changed = pin!(claim.changed());
+        changed.as_mut().enable();
+        if !matches!(claim.phase(), Phase::Waiting(_)) {
+            return Ok(());
+        }
+        let look = pin!(deadlock::to_be_refused(&self.core, &claim, due));
+        let looked = self.core.within(|| wait.limit(), select(changed, look)).await;
+        self.looks.looked(self.core.clock.now());
+        if let Some(Either::Right((Some(found), _))) = looked
+            && deadlock::give_up(&self.core, &claim).await
+        {
+            self.stage = Stage::Over;
+            self.core.registry.remove(&claim);
+            return Err(explain::deadlock(&self.core, &self.plan, "refuse_deadlock", &found.to_string()));
+        }
+        Ok(())
+    }
+
     /// Takes a grant that was heard of, unless it was heard too late to be trusted.
     async fn accept(&mut self, grant: Grant, wait: Wait) -> Result<Option<Won>> {
         let claim = self.claim.clone();
         if !claim.plan.renewed && self.waited {
             // Nobody will renew it, so it starts with its full ttl.
-            let request = RenewRequest { name: claim.plan.name.clone(), id: claim.id, ttl: claim.plan.ttl };
-            let call = self.core.backend.renew(vec![request], false);
+            let call = self.core.backend.renew(vec![claim.renewal()], false);
             let answer = self.core.within(|| Some(claim.deadline()), call).await;
             if let Some(Ok(Answer { value, counted_from })) = answer
                 && let Some(Renewed::Stands(standing)) = value.first()
@@ -312,8 +355,7 @@ impl Pending {
 
     /// A grant that too few replicas have is given back.
     async fn confirm(&mut self, claim: &Arc<LiveClaim>, replicas: Replicas) -> Result<()> {
-        let request = RenewRequest { name: claim.plan.name.clone(), id: claim.id, ttl: claim.plan.ttl };
-        let call = self.core.backend.confirm(request, replicas);
+        let call = self.core.backend.confirm(claim.renewal(), replicas);
         let failure = match self.core.within(|| Some(claim.deadline()), call).await {
             Some(Ok(confirmed)) if confirmed.is_enough() => return Ok(()),
             Some(Ok(Confirmed { acknowledged, needed })) => Error::new(
@@ -344,13 +386,14 @@ impl Pending {
             *call = Some(self.core.backend.next_block(&self.plan.name, held.id, block_end, next));
         }
         let Some(under_way) = call else { return Ok(None) };
+        let trip = self.core.observer.metrics.sent(Operation::Block, sent);
         let answer = {
             let limit = call_limit(&self.core, &self.plan, &self.started, self.reached, wait);
             self.core.within(|| Some(limit()), under_way).await
         };
         *call = None;
         if let Some(Ok(_)) = &answer {
-            self.core.observer.metrics.answered(Operation::Block, sent, &*self.core.clock);
+            self.core.observer.metrics.answered(trip, &*self.core.clock);
         }
         match answer {
             Some(Ok(Answer { value: Block::Given(grant), counted_from })) if grant.token > block_end => {

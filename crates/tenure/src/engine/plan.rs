@@ -66,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) renewed: bool,
     pub(crate) strict: bool,
     pub(crate) within: Vec<Owner>,
+    /// Whether it is refused rather than to wait in a deadlock.
+    pub(crate) refuse_deadlock: bool,
     pub(crate) reenter: Option<Token>,
     pub(crate) strategy: WaitStrategy,
     pub(crate) max_hold: Option<Duration>,
@@ -153,6 +155,7 @@ impl Plan {
     }
 
     pub(crate) fn request(&self, id: ClaimId, owner: Owner, queue: bool, block: u32) -> ClaimRequest {
+        let refusing = self.refuse_deadlock.then(Owner::refusing_deadlocks);
         ClaimRequest {
             id,
             owner,
@@ -163,7 +166,7 @@ impl Plan {
             block,
             strict: self.strict,
             inbox: no_inbox(),
-            within: self.within.clone(),
+            within: self.within.iter().cloned().chain(refusing).collect(),
             reenter: self.reenter,
             solo: self.is_solo(),
             attempt: 0,

@@ -8,11 +8,11 @@ use std::task::Waker;
 use tokio::sync::Notify;
 
 use super::agenda::{Agenda, Entry};
-use super::lease;
 use super::live::LiveClaim;
 use super::outage::Outage;
 use super::request::Request;
 use crate::clock::{Moment, NEVER};
+use crate::lease;
 use crate::name::Name;
 use crate::owner::ClaimId;
 

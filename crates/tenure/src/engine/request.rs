@@ -1,7 +1,7 @@
 //! One request for a claim, on its way to an answer.
 //!
-//! The task that asked polls it. If that task does nothing for too long, somebody else looks after the request, and leaves the
-//! answer here should the task ever look.
+//! The task that asked polls it. If that task does nothing for too long, somebody else looks after the request, and
+//! leaves the answer here should the task ever look.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -37,6 +37,7 @@ impl Core {
                 Kind::MaxHold(..) | Kind::Warn(..) | Kind::Summons(..) => {}
             }
         }
+        self.observer.metrics.tell();
     }
 
     /// Whether the client's runtime has ended, or is ending.

@@ -26,11 +26,39 @@ use crate::owner::Owner;
 pub struct Session {
     core: Arc<Core>,
     owner: Owner,
+    refuse_deadlock: bool,
 }
 
 impl Session {
     pub(crate) fn new(core: Arc<Core>, owner: Owner) -> Self {
-        Self { core, owner }
+        Self { core, owner, refuse_deadlock: false }
+    }
+
+    /// Refuses an acquire that waits in a deadlock ([`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock), naming the
+    /// cycle), instead of letting it wait for ever. Of several in one cycle that asked for this, the one that came
+    /// last is refused.
+    ///
+    /// The store is looked at after one second of waiting, then at doubling pauses of up to a minute: at the names
+    /// that somebody waits for, once for all waiting acquires of a client. What [`deadlocks`](crate::deadlocks) cannot
+    /// see is not refused. Of a session that several tasks use, one task's wait counts as the session's, also while
+    /// another works on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tenure::Error> {
+    /// let tenure = tenure::Tenure::connect("memory:").await?;
+    /// let (one, other) = (tenure.session(), tenure.session().refuse_deadlock());
+    /// let (_a, b) = (one.lock("a").acquire().await?, other.lock("b").acquire().await?);
+    /// let waits = tokio::spawn(async move { one.lock("b").acquire().await });
+    /// let refused = other.lock("a").acquire().await.unwrap_err();
+    /// assert_eq!(refused.kind(), tenure::ErrorKind::Deadlock);
+    /// b.release().await?; // what it held, so that the other goes on
+    /// waits.await.unwrap()?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn refuse_deadlock(mut self) -> Self {
+        self.refuse_deadlock = true;
+        self
     }
 
     /// The session's owner: pass it to another process to re-enter there
@@ -60,6 +88,7 @@ impl Session {
     }
 
     fn claim(&self, name: impl AsRef<str>, shape: Shape) -> Lock {
-        Lock::new(&self.core, name.as_ref(), shape, Some(self.owner.clone()))
+        let lock = Lock::new(&self.core, name.as_ref(), shape, Some(self.owner.clone()));
+        lock.refuse_deadlock(self.refuse_deadlock)
     }
 }

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::core::Core;
-use super::lease;
 use super::plan::Plan;
 use crate::clock::Moment;
+use crate::lease;
 
 /// How long a store may be out of reach before a claim that it never answered fails.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,16 +15,16 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Notify;
 
 use super::core::Core;
-use super::lease;
 use super::live::LiveClaim;
 use super::registry::{Key, Kind, Table};
 use super::request::Request;
 use crate::backend::{Answer, Backend, Call, Confirmed, RenewRequest, Renewed, Replicas};
 use crate::clock::{Clock, Moment, NEVER};
 use crate::error::{Loss, Result};
+use crate::lease;
 use crate::machine::Standing;
 use crate::name::Name;
-use crate::observe::{Operation, Renewal};
+use crate::observe::{Operation, Renewal, Trip};
 
 /// The most claims in one request.
 const BATCH_MAX: usize = 256;
@@ -35,11 +35,15 @@ const ROUND_MAX: usize = 1024;
 /// The most answers that are taken note of before losses are looked for again.
 const ANSWERS_MAX: usize = 4;
 
+/// How often metrics are told that were only counted.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
 /// Runs until the client is gone.
 pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Clock>) {
     let mut timer = clock.timer();
     let mut calls = FuturesUnordered::new();
     let mut told = VecDeque::new();
+    let mut metrics_told = None;
     if let Some(client) = core.upgrade() {
         client.registry.table().jitter = rand::random();
     }
@@ -47,8 +51,8 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         let Some(client) = core.upgrade() else { return };
         // An answer that is there already may save a lease.
         for _ in 0..ANSWERS_MAX {
-            let Some(Some((claims, sent, answer))) = calls.next().now_or_never() else { break };
-            take_answers(&client, claims, sent, answer);
+            let Some(Some((claims, trip, answer))) = calls.next().now_or_never() else { break };
+            take_answers(&client, claims, trip, answer);
         }
         if tell_losses(&client, clock.now(), &mut told) {
             drop(client);
@@ -60,14 +64,14 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
         }
         let round = collect(&client, clock.now());
         for batch in round.batches {
-            let sent = clock.now();
+            let trip = client.observer.metrics.sent(Operation::Renew, clock.now());
             let mut call = Box::pin(renew(&client, batch.fresh, &batch.claims));
             // A store that answers at once spares the table the repetition.
             match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => take_answers(&client, batch.claims, sent, answer),
+                Poll::Ready(answer) => take_answers(&client, batch.claims, trip, answer),
                 Poll::Pending => {
                     repeat_later(&client, &batch.claims);
-                    calls.push(async move { (batch.claims, sent, call.await) });
+                    calls.push(async move { (batch.claims, trip, call.await) });
                 }
             }
         }
@@ -86,7 +90,8 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
             client.observer.metrics.of(name).held_too_long();
             tracing::warn!(%name, owner = %claim.owner, "held longer than warn_after");
         }
-        let next = client.registry.table().sleep();
+        let tell_at = tell_metrics(&client, clock.now(), &mut metrics_told);
+        let next = client.registry.table().sleep().min(tell_at);
         drop(client);
         if next <= clock.now() || !told.is_empty() {
             tokio::task::yield_now().await;
@@ -103,8 +108,24 @@ pub(crate) async fn watch(core: Weak<Core>, bell: Arc<Notify>, clock: Arc<dyn Cl
             Poll::Pending
         })
         .await;
-        if let (Some((claims, sent, answer)), Some(client)) = (finished, core.upgrade()) {
-            take_answers(&client, claims, sent, answer);
+        if let (Some((claims, trip, answer)), Some(client)) = (finished, core.upgrade()) {
+            take_answers(&client, claims, trip, answer);
+        }
+    }
+}
+
+/// Tells metrics at most once in [`TELL_EVERY`], at once if that is over. Answers when to come again.
+fn tell_metrics(core: &Core, now: Moment, told: &mut Option<Moment>) -> Moment {
+    let metrics = &core.observer.metrics;
+    if !metrics.is_due() {
+        return NEVER;
+    }
+    match told.map(|told| told + TELL_EVERY) {
+        Some(at) if now < at => at,
+        _ => {
+            metrics.tell();
+            *told = Some(now);
+            NEVER
         }
     }
 }
@@ -242,12 +263,11 @@ pub(crate) fn renew(
     claims: &[(Key, Arc<LiveClaim>)],
 ) -> impl Future<Output = Result<Answer<Vec<Renewed>>>> + use<> {
     let ttl_max = claims.iter().map(|(_, claim)| claim.plan.ttl).max().unwrap_or_default();
-    let request = |claim: &LiveClaim| RenewRequest { name: claim.plan.name.clone(), id: claim.id, ttl: claim.plan.ttl };
-    let call: Call<_> = core.backend.renew(claims.iter().map(|(_, claim)| request(claim)).collect(), fresh);
+    let call: Call<_> = core.backend.renew(claims.iter().map(|(_, claim)| claim.renewal()).collect(), fresh);
     let replicated: Vec<_> = claims
         .iter()
         .enumerate()
-        .filter_map(|(index, (_, claim))| Some((index, request(claim), claim.plan.replicas?)))
+        .filter_map(|(index, (_, claim))| Some((index, claim.renewal(), claim.plan.replicas?)))
         .collect();
     let backend = core.backend.clone();
     async move {
@@ -299,8 +319,8 @@ fn repeat_later(core: &Core, claims: &[(Key, Arc<LiveClaim>)]) {
     }
 }
 
-/// Takes note of what the store answered to renewals that were sent then.
-fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<Answer<Vec<Renewed>>>) {
+/// Takes note of what the store answered to renewals.
+fn take_answers(core: &Arc<Core>, claims: Claims, trip: Option<Trip>, answer: Result<Answer<Vec<Renewed>>>) {
     let Answer { value, counted_from } = match answer {
         Ok(answer) if answer.value.len() == claims.len() => answer,
         Ok(answer) => {
@@ -319,7 +339,7 @@ fn take_answers(core: &Arc<Core>, claims: Claims, sent: Moment, answer: Result<A
         core.reached(counted_from, Some(Ok(())));
     }
     let metrics = &core.observer.metrics;
-    metrics.answered(Operation::Renew, sent, &*core.clock);
+    metrics.answered(trip, &*core.clock);
     let (mut ended, mut late, mut margins) = (Vec::new(), Late::default(), Vec::new());
     let mut counts = [0; 4];
     let mut table = core.registry.table();

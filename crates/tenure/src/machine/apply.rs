@@ -1,5 +1,6 @@
 //! The rule.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{BreakMark, Claim, Grant, Queue, SKIP_WINDOW, SKIPS_MAX, Shape};
@@ -32,7 +33,7 @@ pub fn apply_reaching(
         Op::Claim(request) => [Some(request.id), None],
         Op::Renew { id, .. } | Op::Release { id, .. } => [Some(*id), None],
         Op::NextBlock { id, next, .. } => [Some(*id), Some(next.id)],
-        Op::Break { .. } | Op::Skip { .. } => [None, None],
+        Op::Break { .. } | Op::BreakWaiter { .. } | Op::Skip { .. } => [None, None],
     };
     let mut turn =
         Turn { now, floor, hears: |claim: &Claim| own.contains(&Some(claim.id)) || hears(claim), grants: Vec::new() };
@@ -42,13 +43,14 @@ pub fn apply_reaching(
     }
     let outcome = match op {
         Op::Claim(request) => claim(queue, request, now, floor),
-        Op::Renew { id, ttl } => renew(queue, id, ttl, now),
-        Op::Release { id, number } => release(queue, id, number),
+        Op::Renew { id, ttl, number } => renew_meant(queue, id, ttl, number, now),
+        Op::Release { id, number, waiting_only } => release(queue, id, number, waiting_only),
         Op::NextBlock { id, block_end, next } => next_block(queue, id, block_end, next, &mut turn),
-        Op::Break { owner, by, reason } => break_holders(queue, owner.as_ref(), &by, &reason, now),
+        Op::Break { owner, up_to, by, reason } => break_holders(queue, owner.as_ref(), up_to, (&by, &reason), now),
+        Op::BreakWaiter { id, number, by, reason } => break_waiter(queue, (id, number), (by, reason), now),
         Op::Skip { id, behind } => skip(queue, id, behind),
     };
-    if matches!(outcome, Outcome::Released | Outcome::Evicted(_) | Outcome::Done) {
+    if matches!(outcome, Outcome::Released | Outcome::Evicted(_) | Outcome::WaiterEnded { .. } | Outcome::Done) {
         turn.promote(queue);
     }
     let mut grants = turn.grants;
@@ -346,16 +348,27 @@ fn renew(queue: &mut Queue, id: ClaimId, ttl: Duration, now: Moment) -> Outcome 
     standing_at(queue, index, now).map_or(Outcome::Gone, Outcome::Stands)
 }
 
+/// One that names another number than the claim has changes nothing.
+fn renew_meant(queue: &mut Queue, id: ClaimId, ttl: Duration, number: Option<u64>, now: Moment) -> Outcome {
+    let Some(index) = queue.position(id) else { return missing(queue, id) };
+    let is_meant = |claim: &Claim| number.is_none_or(|number| number == claim.number);
+    if queue.claims.get(index).is_some_and(is_meant) {
+        return renew(queue, id, ttl, now);
+    }
+    standing_at(queue, index, now).map_or(Outcome::Gone, Outcome::Stands)
+}
+
 fn missing(queue: &Queue, id: ClaimId) -> Outcome {
     let mark = queue.marks.iter().find(|mark| mark.claim == id);
     mark.map_or(Outcome::Gone, |mark| Outcome::Broken(mark.clone()))
 }
 
-fn release(queue: &mut Queue, id: ClaimId, number: Option<u64>) -> Outcome {
-    let position = queue.position(id);
+fn release(queue: &mut Queue, id: ClaimId, number: Option<u64>, waiting_only: bool) -> Outcome {
     let is_meant = |claim: &Claim| number.is_none_or(|number| number == claim.number);
-    match position.filter(|index| queue.claims.get(*index).is_some_and(is_meant)) {
-        Some(index) => {
+    let Some(index) = queue.position(id) else { return missing(queue, id) };
+    match queue.claims.get(index).filter(|claim| is_meant(claim)) {
+        Some(claim) if waiting_only && claim.grant.is_some() => Outcome::Holds,
+        Some(_) => {
             queue.claims.remove(index);
             Outcome::Released
         }
@@ -408,14 +421,17 @@ fn next_block(
 fn break_holders(
     queue: &mut Queue,
     owner: Option<&Owner>,
-    by: &std::sync::Arc<str>,
-    reason: &std::sync::Arc<str>,
+    up_to: Option<Token>,
+    (by, reason): (&Arc<str>, &Arc<str>),
     now: Moment,
 ) -> Outcome {
     let mut evicted = Vec::new();
     let marks = &mut queue.marks;
     queue.claims.retain(|claim| {
-        let Some(grant) = claim.grant.filter(|_| owner.is_none_or(|owner| *owner == claim.owner)) else { return true };
+        let is_meant = |grant: &Grant| {
+            owner.is_none_or(|owner| *owner == claim.owner) && up_to.is_none_or(|token| grant.token <= token)
+        };
+        let Some(grant) = claim.grant.filter(is_meant) else { return true };
         // The evicted holder asks again within a ttl, or is dead.
         let until = claim.expires.max(now + claim.ttl);
         marks.push(BreakMark { claim: claim.id, by: by.clone(), reason: reason.clone(), until });
@@ -423,6 +439,26 @@ fn break_holders(
         false
     });
     if evicted.is_empty() { Outcome::Gone } else { Outcome::Evicted(evicted) }
+}
+
+fn break_waiter(
+    queue: &mut Queue,
+    (id, number): (ClaimId, u64),
+    (by, reason): (Arc<str>, Arc<str>),
+    now: Moment,
+) -> Outcome {
+    let index = queue.position(id);
+    let meant = index.and_then(|index| queue.claims.get(index)).filter(|claim| claim.number == number);
+    let (Some(index), Some(claim)) = (index, meant) else { return missing(queue, id) };
+    if claim.grant.is_some() {
+        return Outcome::Holds;
+    }
+    // Its client asks again within a ttl, or is dead.
+    let until = claim.expires.max(now + claim.ttl);
+    let inbox = claim.inbox.clone();
+    queue.marks.push(BreakMark { claim: id, by, reason, until });
+    queue.claims.remove(index);
+    Outcome::WaiterEnded { id, inbox, number }
 }
 
 fn skip(queue: &mut Queue, id: ClaimId, behind: ClaimId) -> Outcome {

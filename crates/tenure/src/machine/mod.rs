@@ -12,6 +12,7 @@
 mod apply;
 mod claim;
 mod claims;
+mod memo;
 mod op;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod ordered;
@@ -21,6 +22,7 @@ mod view;
 pub use apply::{apply, apply_reaching};
 pub use claim::{BreakMark, Claim, Grant, Queue, SKIPS_MAX, Shape};
 pub use claims::Claims;
+pub use memo::{MemoRecord, write_memo};
 pub use op::{Applied, ClaimRequest, Granted, Op, Outcome, Place, Refusal, Standing};
 pub use packed::Unreadable;
 pub use view::{BreakView, HolderView, NameView, WaiterView};

@@ -56,6 +56,8 @@ pub enum Op {
         id: ClaimId,
         /// For how long; a shorter ttl than it has keeps the longer one.
         ttl: Duration,
+        /// Only if the store gave it this number.
+        number: Option<u64>,
     },
     /// End a claim, waiting or holding.
     Release {
@@ -63,6 +65,8 @@ pub enum Op {
         id: ClaimId,
         /// Only if the store gave it this number.
         number: Option<u64>,
+        /// Only if it still waits.
+        waiting_only: bool,
     },
     /// Ask for the block of tokens after the one that ends with `block_end`, for the claim `id`.
     /// Given iff nobody waits; otherwise this is the release of `id`, and `next` is appended.
@@ -79,6 +83,19 @@ pub enum Op {
     Break {
         /// Only this owner's.
         owner: Option<Owner>,
+        /// Only of holders whose token is at most this.
+        up_to: Option<Token>,
+        /// Who breaks.
+        by: Arc<str>,
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// End one claim that waits, and leave a mark: whoever waits for it is told by whom and why.
+    BreakWaiter {
+        /// Which.
+        id: ClaimId,
+        /// Only if the store gave it this number.
+        number: u64,
         /// Who breaks.
         by: Arc<str>,
         /// Why.
@@ -134,8 +151,19 @@ pub enum Outcome {
     Broken(BreakMark),
     /// The claim was ended.
     Released,
+    /// The claim holds, and was to end only while it waits.
+    Holds,
     /// These claims were ended by a break.
     Evicted(Vec<Granted>),
+    /// This claim, which waited, was ended by a break.
+    WaiterEnded {
+        /// Which.
+        id: ClaimId,
+        /// Where its client listens.
+        inbox: Arc<str>,
+        /// The number the store gave it at its append.
+        number: u64,
+    },
     /// The next block was refused since others wait: `id` has ended and this is the next task's claim.
     Moved(Standing),
     /// The queue was changed, and there is nothing to tell.
@@ -185,6 +213,6 @@ pub struct Granted {
 pub struct Applied {
     /// The answer to the one who asked.
     pub outcome: Outcome,
-    /// The waiting claims that were granted, in order; never the claim the operation names.
+    /// The waiting claims that were granted, in order; never the one whose standing is the outcome.
     pub grants: Vec<Granted>,
 }

@@ -68,6 +68,9 @@ pub struct HolderView {
     /// Its claims, with the numbers the store gave them. More than one after a re-entry.
     #[serde(skip)]
     pub claims: Vec<(ClaimId, u64)>,
+    /// The owners that it runs within, each once, in no order; none where the store has no queue.
+    #[serde(skip)]
+    pub within: Vec<Owner>,
 }
 
 /// A claim that waits for a name.
@@ -89,6 +92,20 @@ pub struct WaiterView {
     /// Its id and the number the store gave it.
     #[serde(skip)]
     pub claim: (ClaimId, u64),
+    /// The owners that it runs within; none where the store has no queue.
+    #[serde(skip)]
+    pub within: Vec<Owner>,
+}
+
+impl HolderView {
+    /// Takes note of what another claim of the same owner runs within.
+    fn runs_within(&mut self, owners: &[Owner]) {
+        for owner in owners {
+            if !self.within.contains(owner) {
+                self.within.push(owner.clone());
+            }
+        }
+    }
 }
 
 fn as_ms<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -123,6 +140,7 @@ impl NameView {
                     units: Some(claim.shape.units()),
                     waited: Some(now.since(claim.appended)),
                     claim: (claim.id, claim.number),
+                    within: claim.within.clone(),
                 });
                 continue;
             };
@@ -139,6 +157,7 @@ impl NameView {
                     held.shape = Some(Shape::Exclusive);
                 }
                 held.claims.push((claim.id, claim.number));
+                held.runs_within(&claim.within);
                 continue;
             }
             view.holders.push(HolderView {
@@ -151,6 +170,7 @@ impl NameView {
                 expires_in: Some(expires_in),
                 renewed: Some(renewed),
                 claims: vec![(claim.id, claim.number)],
+                within: claim.within.clone(),
             });
         }
         let holding = || live().filter(|claim| claim.grant.is_some()).map(|claim| claim.shape);

@@ -68,6 +68,12 @@ impl<T> ByGroup<T> {
         }
     }
 
+    /// Those of all groups there are.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        let met = self.met.read().unwrap_or_else(PoisonError::into_inner);
+        self.all.iter().chain(met.values()).cloned().collect()
+    }
+
     fn known(&self, group: &str) -> Option<Arc<T>> {
         self.met.read().unwrap_or_else(PoisonError::into_inner).get(group).cloned()
     }

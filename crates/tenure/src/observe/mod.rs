@@ -4,18 +4,31 @@
 mod groups;
 mod metrics;
 mod recent;
+mod served;
 mod span;
 mod story;
+mod tally;
 
 pub(crate) use groups::Groups;
-pub(crate) use metrics::{HandOver, Metrics, Operation, Renewal, fence_refused};
+#[cfg(any(feature = "fence-postgres", feature = "fence-redis", feature = "fence-sqlite"))]
+pub(crate) use metrics::fence_refused_at;
+pub(crate) use metrics::{HandOver, Metrics, Operation, Renewal, Trip, fence_refused};
 pub use recent::{Ended, Recent};
+pub use served::{Asked, Asking, Sent, Served};
 pub(crate) use span::Spans;
 pub(crate) use story::{Story, Wish};
 
+use std::sync::Arc;
+
 use recent::Ring;
+use tokio::sync::Notify;
 
 use crate::clock::Moment;
+
+/// The scheme of a store's URL: the label `store`.
+pub(crate) fn scheme(url: &str) -> &str {
+    url.split(':').next().unwrap_or_default()
+}
 
 /// What one client tells.
 pub(crate) struct Observer {
@@ -25,8 +38,9 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// `store` is the scheme of its URL, `prefix` what all its names begin with.
-    pub(crate) fn new(store: &str, groups: Groups, prefix: &str) -> Self {
-        Self { metrics: Metrics::new(store, groups, prefix), ring: Ring::default() }
+    /// `bell` is rung when there is something to tell: see [`Metrics::tell`].
+    pub(crate) fn new(store: &str, groups: Groups, prefix: &str, bell: Arc<Notify>) -> Self {
+        Self { metrics: Metrics::new(store, groups, prefix, bell), ring: Ring::default() }
     }
 
     /// The claims that ended last, the latest first.

@@ -54,6 +54,8 @@ pub enum Ended {
     Unreachable,
     /// Not granted, and never would have been.
     Refused,
+    /// Not granted: it waited in a deadlock, and was refused.
+    Deadlock,
     /// Given up by the caller.
     Cancelled,
 }
@@ -63,6 +65,7 @@ impl Ended {
     pub(super) fn by(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Timeout => Self::TimedOut,
+            ErrorKind::Deadlock => Self::Deadlock,
             ErrorKind::Invalid | ErrorKind::Conflict | ErrorKind::NotHeld | ErrorKind::NotBuilt | ErrorKind::Denied => {
                 Self::Refused
             }
@@ -81,6 +84,7 @@ impl fmt::Display for Ended {
             Self::TimedOut => f.write_str("timed out"),
             Self::Unreachable => f.write_str("store out of reach"),
             Self::Refused => f.write_str("refused"),
+            Self::Deadlock => f.write_str("refused: deadlock"),
             Self::Cancelled => f.write_str("cancelled"),
         }
     }

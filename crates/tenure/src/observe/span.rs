@@ -1,6 +1,8 @@
 //! Spans, through `tracing`: `claim` from the wish to its end, within whatever the caller is in; below it `acquire`,
 //! `hold` and `release`.
 
+use std::time::Duration;
+
 use tracing::{Span, field, info_span};
 
 use super::recent::Ended;
@@ -36,15 +38,23 @@ impl Spans {
     }
 
     pub(super) fn granted(&mut self, owner: &Owner, token: Option<Token>, story: &Story) {
-        self.claim.record("owner", field::display(owner));
+        self.waited(Some(owner), story.waited(), story.behind.as_deref());
         if let Some(token) = token {
             self.claim.record("token", token.0);
         }
-        self.claim.record("waited_ms", u64::try_from(story.waited().as_millis()).unwrap_or(u64::MAX));
-        if let Some(behind) = &story.behind {
-            self.claim.record("behind", &**behind);
-        }
         self.hold = info_span!(parent: &self.claim, "hold");
+    }
+
+    /// It waited so long, for this one if for anybody. Who asked is not known of one that only waited for others of its
+    /// process.
+    pub(super) fn waited(&self, owner: Option<&Owner>, waited: Duration, behind: Option<&str>) {
+        if let Some(owner) = owner {
+            self.claim.record("owner", field::display(owner));
+        }
+        self.claim.record("waited_ms", u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+        if let Some(behind) = behind {
+            self.claim.record("behind", behind);
+        }
     }
 
     /// While it is released.

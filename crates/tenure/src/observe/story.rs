@@ -1,6 +1,7 @@
 //! What is told of one claim, from the wish to its end.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tracing::Span;
@@ -23,6 +24,18 @@ pub(crate) struct Wish<'a> {
     since: Moment,
     group: Option<Arc<OfGroup>>,
     spans: Option<Box<Spans>>,
+    heard: Mutex<Heard>,
+    /// Whether it waits for a task of its own process.
+    is_behind_own: AtomicBool,
+}
+
+/// What became known of an acquire before it came to its end.
+#[derive(Default)]
+struct Heard {
+    /// Who holds what it waits for.
+    behind: Option<Arc<str>>,
+    /// Who asks, if a span is told.
+    owner: Option<Owner>,
 }
 
 /// What is known of a claim that is held.
@@ -38,7 +51,38 @@ impl<'a> Wish<'a> {
     pub(crate) fn new(observer: &'a Observer, clock: &'a dyn Clock, name: &'a Name, label: &'a Arc<str>) -> Self {
         let group = observer.metrics.of(name);
         group.wished();
-        Self { observer, clock, name, label, since: clock.now(), group: Some(group), spans: Spans::begin(name) }
+        Self {
+            observer,
+            clock,
+            name,
+            label,
+            since: clock.now(),
+            group: Some(group),
+            spans: Spans::begin(name),
+            heard: Mutex::default(),
+            is_behind_own: AtomicBool::new(false),
+        }
+    }
+
+    /// This owner asks the store for it.
+    pub(crate) fn asks_as(&self, owner: &Owner) {
+        if self.spans.is_some() {
+            self.heard().owner = Some(owner.clone());
+        }
+    }
+
+    /// The one with this label holds it.
+    pub(crate) fn is_behind(&self, holder: &Arc<str>) {
+        self.heard().behind = Some(holder.clone());
+    }
+
+    /// It waits for another task of this process, with the same label.
+    pub(crate) fn is_behind_own(&self) {
+        self.is_behind_own.store(true, Ordering::Relaxed);
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The span that acquiring is in.
@@ -64,6 +108,24 @@ impl<'a> Wish<'a> {
         Some(story)
     }
 
+    /// It began then, with an earlier request.
+    pub(crate) fn since(mut self, since: Moment) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// It goes on waiting, without anybody who asks.
+    pub(crate) fn put_off(mut self) {
+        if let Some(group) = self.group.take() {
+            group.put_off();
+        }
+    }
+
+    /// It was not granted.
+    pub(crate) fn ended(mut self, ended: Ended, behind: Option<Arc<str>>) {
+        self.end(ended, behind);
+    }
+
     /// It was not granted: somebody holds it, or for this reason.
     pub(crate) fn failed(mut self, error: Option<&Error>) {
         let behind = error.and_then(Error::holder).map(|holder| holder.label.as_str().into());
@@ -73,10 +135,14 @@ impl<'a> Wish<'a> {
     fn end(&mut self, ended: Ended, behind: Option<Arc<str>>) {
         let Some(group) = self.group.take() else { return };
         group.not_granted(&ended);
+        let now = self.clock.now();
+        let Heard { behind: heard, owner } = std::mem::take(&mut *self.heard());
+        let own = self.is_behind_own.load(Ordering::Relaxed).then(|| self.label.clone());
+        let behind = behind.or(heard).or(own);
         if let Some(spans) = &self.spans {
+            spans.waited(owner.as_ref(), now.since(self.since), behind.as_deref());
             spans.ended(&ended);
         }
-        let now = self.clock.now();
         let recent = Recent {
             name: self.name.clone(),
             label: self.label.clone(),

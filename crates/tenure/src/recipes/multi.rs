@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::engine::{Guard, Lock};
 use crate::error::{Loss, Result};
 
-/// Several names, held together or not at all. Made by [`Tenure::lock_all`](crate::Tenure::lock_all).
+/// Several names, held together or not at all. Made by [`Tenure::lock_all`](crate::Tenure::lock_all); of several stores
+/// by [`of`](Self::of).
 ///
 /// The names are taken one after another in byte order, each once, so that two programs that want the same
 /// names in another order cannot block each other. What was taken is released if the rest cannot be.
@@ -40,6 +41,15 @@ impl MultiLock {
     pub(crate) fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>, lock: impl Fn(&str) -> Lock) -> Self {
         let names: BTreeSet<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         Self { locks: names.iter().map(|name| lock(name)).collect() }
+    }
+
+    /// Takes these locks, in this order.
+    pub(crate) fn taken_in(locks: Vec<Lock>) -> Self {
+        Self { locks }
+    }
+
+    pub(crate) fn into_locks(self) -> Vec<Lock> {
+        self.locks
     }
 
     /// Sets an option of every lock: `lock_all(names).each(|lock| lock.ttl(minute))`.
@@ -76,11 +86,12 @@ impl MultiLock {
     ///
     /// Cancelling releases what was taken and loses the place in the queue of the name that was waited for.
     pub async fn acquire_within(&self, limit: Duration) -> Result<MultiGuard> {
-        let mut until = None;
         let mut guards = Vec::with_capacity(self.locks.len());
+        // One clock for all: clients may have their own.
+        let until = self.locks.first().map(|first| (first, first.now() + limit));
         for lock in &self.locks {
-            let until = *until.get_or_insert_with(|| lock.now() + limit);
-            guards.push(lock.acquire_within(until.since(lock.now())).await?);
+            let left = until.map_or(limit, |(first, until)| until.since(first.now()));
+            guards.push(lock.acquire_within(left).await?);
         }
         whole(guards)
     }
@@ -115,7 +126,16 @@ fn whole(guards: Vec<Guard>) -> Result<MultiGuard> {
 }
 
 impl MultiGuard {
-    /// The guards, in byte order of their names: each has its own token.
+    pub(crate) fn over(guards: Vec<Guard>) -> Self {
+        Self { guards }
+    }
+
+    pub(crate) fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+
+    /// The guards, in the order in which they were taken (of one store: in byte order of their names): each has its own
+    /// token.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
@@ -131,19 +151,8 @@ impl MultiGuard {
     ///
     /// Cancel safe: a later call resolves at once if a lease was lost meanwhile.
     pub async fn lost(&self) -> (&Guard, Loss) {
-        let watch = |guard| -> (&Guard, Pin<Box<dyn Future<Output = Loss> + Send + '_>>) {
-            (guard, Box::pin(Guard::lost(guard)))
-        };
-        let mut watched: Vec<_> = self.guards.iter().map(watch).collect();
-        poll_fn(|cx| {
-            for (guard, lost) in &mut watched {
-                if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                    return Poll::Ready((*guard, loss));
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        let (index, loss) = first_lost(self.guards.iter()).await;
+        (&self.guards[index], loss)
     }
 
     /// Runs `work` under all leases and drops it the moment one of them is lost.
@@ -187,4 +196,23 @@ impl MultiGuard {
         }
         outcome
     }
+}
+
+/// The first of the leases that is lost, by its place among them, and the reason.
+///
+/// # Cancel safety
+///
+/// Cancel safe: a later call resolves at once if a lease was lost meanwhile.
+pub(crate) async fn first_lost<'g>(guards: impl Iterator<Item = &'g Guard>) -> (usize, Loss) {
+    let watch = |guard| -> Pin<Box<dyn Future<Output = Loss> + Send + 'g>> { Box::pin(Guard::lost(guard)) };
+    let mut watched: Vec<_> = guards.map(watch).collect();
+    poll_fn(|cx| {
+        for (index, lost) in watched.iter_mut().enumerate() {
+            if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
+                return Poll::Ready((index, loss));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

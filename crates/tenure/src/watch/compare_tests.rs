@@ -63,11 +63,11 @@ impl World {
     }
 
     fn release(&mut self, name: &str, number: u64) -> &mut Self {
-        self.apply(name, Op::Release { id: ClaimId(number), number: None })
+        self.apply(name, Op::Release { id: ClaimId(number), number: None, waiting_only: false })
     }
 
     fn renew(&mut self, name: &str, number: u64) -> &mut Self {
-        self.apply(name, Op::Renew { id: ClaimId(number), ttl: Duration::ZERO })
+        self.apply(name, Op::Renew { id: ClaimId(number), ttl: Duration::ZERO, number: None })
     }
 
     fn pass(&mut self, time: Duration) -> &mut Self {
@@ -191,7 +191,7 @@ fn a_break_is_told_with_who_and_why_also_if_nobody_waits() {
         }
         let seen = changes(&mut world, |world| {
             let (by, reason) = ("ops".into(), "hangs".into());
-            world.pass(APART).apply("x", Op::Break { owner: None, by, reason });
+            world.pass(APART).apply("x", Op::Break { owner: None, up_to: None, by, reason });
         });
         assert_eq!(told(&seen)[0], "broken x l1");
         assert_eq!(seen[0].broken_by, Some(("ops".to_owned(), "hangs".to_owned())));

@@ -171,7 +171,7 @@ impl Watch {
         let mut cut_after = None;
         loop {
             let after: Option<Name> = names.last().map(|view| view.name.clone());
-            let page = self.tenure.page(&self.prefix, after, PAGE).await?;
+            let page = self.tenure.list_page(&self.prefix, after, PAGE).await?;
             if page.is_empty() {
                 break;
             }

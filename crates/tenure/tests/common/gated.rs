@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
-use tenure::backend::*;
+use tenure::backend::{BreakRequest, ReleaseRequest, RenewRequest, WaitedFor, WaiterBreak, *};
 use tenure::clock::Moment;
 use tenure::machine::NameView;
 use tenure::{Certainty, Checkup, ClaimId, Error, ErrorKind, Name, Owner, Token};
@@ -21,7 +22,7 @@ pub(crate) enum Reply {
     FailsNotApplied,
     /// Comes when the gate is opened.
     Late,
-    /// A claim arrives when the gate is opened; all else at once.
+    /// A claim or a memo arrives when the gate is opened; all else at once.
     Delayed,
     /// The request was applied; nothing comes, ever.
     NeverApplied,
@@ -36,8 +37,10 @@ pub(crate) struct Gated {
     open: Arc<Notify>,
     deaf: Arc<AtomicBool>,
     queue: bool,
+    memos: bool,
     outdated: AtomicBool,
     pub(crate) calls: AtomicUsize,
+    looks: AtomicUsize,
     renewing: Mutex<Renewing>,
     releasing: Mutex<Releasing>,
 }
@@ -75,11 +78,18 @@ impl Gated {
             open: Arc::default(),
             deaf: Arc::default(),
             queue: true,
+            memos: true,
             outdated: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
+            looks: AtomicUsize::new(0),
             renewing: Mutex::default(),
             releasing: Mutex::default(),
         }
+    }
+
+    /// How often it was looked for names that somebody waits for.
+    pub(crate) fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// From now on this sees each batch of renewals before it is sent.
@@ -118,6 +128,12 @@ impl Gated {
     /// A store that keeps no queue.
     pub(crate) fn without_queue(mut self) -> Self {
         self.queue = false;
+        self
+    }
+
+    /// A store that keeps no memos and tells no time.
+    pub(crate) fn without_memos(mut self) -> Self {
+        self.memos = false;
         self
     }
 
@@ -170,7 +186,9 @@ impl Gated {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Gated {
     fn capabilities(&self) -> Capabilities {
-        let capabilities = self.inner.capabilities();
+        let mut capabilities = self.inner.capabilities();
+        capabilities.memos &= self.memos;
+        capabilities.time &= self.memos;
         if self.queue { capabilities } else { capabilities.without_queue() }
     }
     fn guarantees(&self) -> Guarantees {
@@ -217,12 +235,15 @@ impl Backend for Gated {
             Ok(Answer { value: value.collect(), counted_from })
         })
     }
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
         if self.releasing.lock().unwrap().0.as_ref().is_some_and(|fails| fails(name)) {
             let failure = Error::new(ErrorKind::Unavailable, "its shard is down").with_certainty(Certainty::Unknown);
             return Box::pin(async move { Err(failure) });
         }
-        self.gate(|| self.inner.release(name, id, number))
+        self.gate(|| self.inner.release(name, request))
+    }
+    fn shown(&self, owner: &Owner, name: &Name, id: ClaimId) -> (Owner, ClaimId) {
+        self.inner.shown(owner, name, id)
     }
     fn decline(&self, name: &Name, id: ClaimId) -> Call<()> {
         self.gate(|| self.inner.decline(name, id))
@@ -230,8 +251,17 @@ impl Backend for Gated {
     fn next_block(&self, name: &Name, id: ClaimId, block_end: Token, next: ClaimRequest) -> Call<Answer<Block>> {
         self.gate(|| self.inner.next_block(name, id, block_end, next))
     }
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        self.gate(|| self.inner.break_holders(name, owner, by, reason))
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
+        self.gate(|| self.inner.break_holders(name, request))
+    }
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        self.gate(|| self.inner.break_waiter(name, request))
+    }
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        if after.is_none() {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+        }
+        self.gate(|| self.inner.waited_for(after, limit))
     }
     fn inspect(&self, name: &Name) -> Call<NameView> {
         self.gate(|| self.inner.inspect(name))
@@ -240,8 +270,33 @@ impl Backend for Gated {
         self.gate(|| self.inner.scan(prefix, after, limit))
     }
 
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        if *self.reply.lock().unwrap() == Reply::Delayed {
+            // On its way, whoever still wants the answer.
+            let (inner, name, open) = (self.inner.clone(), name.clone(), self.open.clone());
+            tokio::spawn(async move {
+                open.notified().await;
+                inner.write_memo(&name, write).await
+            });
+            return Box::pin(std::future::pending());
+        }
+        self.gate(|| self.inner.write_memo(name, write))
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        self.gate(|| self.inner.memo(name))
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        self.gate(|| self.inner.time())
+    }
+
     fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         self.gate(|| self.inner.confirm(claim, replicas))
+    }
+
+    fn confirm_memo(&self, name: &Name, write: MemoWrite, replicas: Replicas) -> Call<Confirmed> {
+        self.gate(|| self.inner.confirm_memo(name, write, replicas))
     }
 
     fn close(&self) -> Call<()> {

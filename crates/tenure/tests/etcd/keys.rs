@@ -43,7 +43,8 @@ async fn a_name_that_changes_hands_often_is_watched_once() {
     for taker in takers.collect::<Vec<_>>() {
         soon("all turns", taker).await.unwrap();
     }
-    // A watch that is made while others write is served late: each begins with one on notes, one on the name, and that is all.
+    // A watch that is made while others write is served late: each begins with one on notes, one on the name, and
+    // that is all.
     let asked = watches() - before;
     assert!(asked < TURNS as f64, "{asked} requests for {} waits", 3 * TURNS);
 }

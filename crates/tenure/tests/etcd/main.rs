@@ -7,6 +7,7 @@ mod disk;
 mod faults;
 mod keys;
 mod leases;
+mod memos;
 mod peers;
 mod queues;
 mod standstill;

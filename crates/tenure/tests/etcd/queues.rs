@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tenure::backend::{Backend as _, ClaimRequest, Event, Released, Renewed};
+use tenure::backend::{Backend as _, ClaimRequest, Event, ReleaseRequest, Released, Renewed};
 use tenure::clock::SystemClock;
 use tenure::{ErrorKind, Owner};
 use tenure_testkit::servers::Etcd;
@@ -78,7 +78,7 @@ async fn far_back_in_a_queue_names_below_it_are_not_waited_for() {
         }
     };
     soon("the last one's turn", granted).await;
-    store.release(&name("x"), last.id, None).await.unwrap();
+    store.release(&name("x"), ReleaseRequest::of(&last)).await.unwrap();
     below.release().await.unwrap();
 }
 
@@ -133,9 +133,9 @@ async fn a_re_entry_whose_answer_was_lost_is_released() {
         })
         .await;
         drop(joining);
-        assert_eq!(a.release(&name("x"), inner.id, None).await.unwrap(), Released::Yes);
+        assert_eq!(a.release(&name("x"), ReleaseRequest::of(&inner)).await.unwrap(), Released::Yes);
         assert_eq!(claims().await, 1);
-        assert_eq!(a.release(&name("x"), outer.id, None).await.unwrap(), Released::Yes);
+        assert_eq!(a.release(&name("x"), ReleaseRequest::of(&outer)).await.unwrap(), Released::Yes);
         assert!(a.inspect(&name("x")).await.unwrap().is_free());
     }
 }
@@ -173,5 +173,38 @@ async fn a_queue_too_large_to_be_read_keeps_no_other_claim_from_being_renewed() 
     // Nobody can say that it is this one's turn, nor that it is not.
     let alone = renewed(&a, "large", &large).await;
     assert!(matches!(&alone, Renewed::Unknown(why) if why.contains("too large")), "{alone:?}");
-    assert_eq!(soon("a release", a.release(&name("large"), large.id, None)).await.unwrap(), Released::Yes);
+    assert_eq!(soon("a release", a.release(&name("large"), ReleaseRequest::of(&large))).await.unwrap(), Released::Yes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_names_are_listed_by_few_requests_and_as_each_is_by_itself() {
+    let etcd = Etcd::builder().members(1).start();
+    let (a, b) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let mut held = Vec::new();
+    for n in 0..150 {
+        held.push(a.lock(format!("many/{n:03}")).ttl(LONG).acquire().await.unwrap());
+    }
+    let waiter = crate::support::waiting(&b, "many/070", LONG);
+    until_waiting(&a, "many/070", 1).await;
+    let calls = || -> f64 {
+        let methods = ["Range", "Txn", "LeaseTimeToLive"].map(|method| format!("grpc_method=\"{method}\""));
+        methods.iter().map(|method| etcd.counts(0, "grpc_server_handled_total", &[method])).sum()
+    };
+    let before = calls();
+    let listed = a.list("many/").await.unwrap();
+    let made = calls() - before;
+    assert!((1.0..50.0).contains(&made), "{made} requests for {} names", listed.len());
+    assert_eq!(listed.len(), 150);
+    for (n, view) in listed.iter().enumerate() {
+        let alone = a.inspect(format!("many/{n:03}")).await.unwrap();
+        let claims = |view: &tenure::NameView| {
+            let held: Vec<_> = view.holders.iter().map(|held| (held.claims.clone(), held.token)).collect();
+            (view.name.clone(), held, view.waiters.iter().map(|waiter| waiter.claim).collect::<Vec<_>>())
+        };
+        assert_eq!(claims(view), claims(&alone));
+        assert!(view.holders[0].expires_in.is_some_and(|left| left <= LONG) && view.holders[0].renewed.is_some());
+    }
+    assert_eq!(listed[70].waiters.len(), 1);
+    drop(held);
+    turn(waiter).await.release().await.unwrap();
 }

@@ -101,7 +101,7 @@ pub(crate) async fn stands(store: &EtcdBackend, of: &str, request: &ClaimRequest
 }
 
 pub(crate) fn renewal(of: &str, request: &ClaimRequest) -> RenewRequest {
-    RenewRequest { name: name(of), id: request.id, ttl: request.ttl }
+    RenewRequest::of(&name(of), request)
 }
 
 pub(crate) async fn renewed(store: &EtcdBackend, of: &str, request: &ClaimRequest) -> Renewed {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::{Backend as _, Renewed};
+use tenure::backend::{Backend as _, ReleaseRequest, Renewed};
 use tenure::clock::SystemClock;
 use tenure_testkit::ManualClock;
 use tenure_testkit::servers::Etcd;
@@ -54,7 +54,7 @@ async fn a_claim_asked_for_anew_while_it_is_ended_holds_in_the_end() {
         let view = a.inspect(&name(&name_again)).await.unwrap();
         assert_eq!(view.holders.iter().map(|held| held.token).collect::<Vec<_>>(), [Some(token)], "round {round}");
         for (of, request) in [(&living, &lives), (&name_again, &again), (&name_again, &other)] {
-            soon("a release", a.release(&name(of), request.id, None)).await.unwrap();
+            soon("a release", a.release(&name(of), ReleaseRequest::of(request))).await.unwrap();
         }
     }
 }
@@ -67,7 +67,7 @@ async fn a_key_that_lands_late_is_ended_also_where_locks_are_held_briefly() {
     let brief = async || {
         let claim = request(Duration::from_secs(2));
         stands(&a, "brief", &claim).await;
-        soon("a release", a.release(&name("brief"), claim.id, None)).await.unwrap();
+        soon("a release", a.release(&name("brief"), ReleaseRequest::of(&claim))).await.unwrap();
     };
     brief().await;
     // As a request arrives that was given up: bound to the lease that all claims of this ttl share.

@@ -35,7 +35,11 @@ fn kinds(seen: &Seen<'_>) -> Vec<&'static str> {
         (Outcome::Refused(Refusal::NotSession), _) => "refused: outside a session",
         (Outcome::Gone, _) => "gone",
         (Outcome::Broken(_), _) => "broken",
+        (Outcome::Released, Op::Release { waiting_only: true, .. }) => "released while it waits",
         (Outcome::Released, _) => "released",
+        (Outcome::Holds, Op::BreakWaiter { .. }) => "not broken as a waiter, as it holds",
+        (Outcome::Holds, _) => "not released, as it holds",
+        (Outcome::WaiterEnded { .. }, _) => "a waiter is broken",
         (Outcome::Evicted(_), _) => "evicted",
         (Outcome::Moved(_), _) => "moved",
         (Outcome::Done, _) => "passed over",
@@ -45,6 +49,11 @@ fn kinds(seen: &Seen<'_>) -> Vec<&'static str> {
         if !seen.applied.grants.is_empty() {
             kinds.push("the dead make room");
         }
+    }
+    if let Op::Break { up_to: Some(token), .. } = seen.op
+        && seen.after.holders().any(|held| held.grant.is_some_and(|grant| grant.token > *token))
+    {
+        kinds.push("a break leaves who was granted later");
     }
     if seen.applied.grants.len() > 1 {
         kinds.push("several are granted");
@@ -57,7 +66,7 @@ fn kinds(seen: &Seen<'_>) -> Vec<&'static str> {
 
 #[test]
 fn the_histories_reach_every_corner() {
-    const KINDS: usize = 23;
+    const KINDS: usize = 28;
     let mut runner = TestRunner::deterministic();
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for _ in 0..100 {

@@ -39,7 +39,7 @@ fn asks(queue: &mut Queue, request: ClaimRequest) -> Outcome {
 }
 
 fn ends(queue: &mut Queue, id: u64) -> Vec<u64> {
-    let applied = at(queue, 1, Op::Release { id: ClaimId(id), number: None });
+    let applied = at(queue, 1, Op::Release { id: ClaimId(id), number: None, waiting_only: false });
     assert_eq!(applied.outcome, Outcome::Released);
     applied.grants.iter().map(|granted| granted.id.0).collect()
 }
@@ -120,7 +120,7 @@ fn the_dead_are_swept_by_whoever_comes() {
     let mut queue = Queue::new(0);
     asks(&mut queue, claim(1, "a", Shape::Exclusive));
     at(&mut queue, 5, Op::Claim(claim(2, "b", Shape::Exclusive)));
-    let applied = at(&mut queue, 11, Op::Renew { id: ClaimId(77), ttl: TTL });
+    let applied = at(&mut queue, 11, Op::Renew { id: ClaimId(77), ttl: TTL, number: None });
     assert_eq!(applied.outcome, Outcome::Gone);
     assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [2]);
 }
@@ -130,7 +130,7 @@ fn a_claim_granted_and_broken_by_one_operation_is_not_told_of_its_grant() {
     let mut queue = Queue::new(0);
     asks(&mut queue, claim(1, "a", Shape::Exclusive));
     at(&mut queue, 5, Op::Claim(claim(2, "b", Shape::Exclusive)));
-    let applied = at(&mut queue, 11, Op::Break { owner: None, by: "operator".into(), reason: "".into() });
+    let applied = at(&mut queue, 11, Op::Break { owner: None, up_to: None, by: "operator".into(), reason: "".into() });
     assert!(matches!(&applied.outcome, Outcome::Evicted(evicted) if evicted[0].id == ClaimId(2)), "{applied:?}");
     assert_eq!(applied.grants, [], "it would be heard after the end");
 }
@@ -177,7 +177,7 @@ fn a_deaf_waiter_is_passed_over_when_a_dead_holder_is_swept() {
     let too_short = ClaimRequest { ttl: Duration::from_secs(1), ..claim(4, "dies", Shape::Exclusive) };
     at(&mut queue, 6, Op::Claim(too_short));
     at(&mut queue, 6, Op::Claim(claim(3, "hears", Shape::Exclusive)));
-    let someone = Op::Renew { id: ClaimId(77), ttl: TTL };
+    let someone = Op::Renew { id: ClaimId(77), ttl: TTL, number: None };
     let applied = apply_reaching(&mut queue, someone, Moment(11_000_000), FLOOR, |claim| claim.id != ClaimId(2));
     assert_eq!(applied.grants.iter().map(|granted| granted.id.0).collect::<Vec<_>>(), [3]);
     assert_eq!(waiting(&queue), [2]);
@@ -209,7 +209,7 @@ fn another_attempt_with_the_id_takes_the_claim_over_from_the_one_before() {
     assert_ne!(first, second);
     ends(&mut queue, 1);
     // The attempt before gives up: what the later one holds is not its to end.
-    let late = at(&mut queue, 1, Op::Release { id: ClaimId(2), number: Some(first) });
+    let late = at(&mut queue, 1, Op::Release { id: ClaimId(2), number: Some(first), waiting_only: false });
     assert_eq!(late.outcome, Outcome::Gone);
     assert_eq!(holding(&queue), [(2, 2)]);
 }

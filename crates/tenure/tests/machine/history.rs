@@ -56,8 +56,8 @@ impl World {
             }
             Step::Again { slot, change } => Op::Claim(self.changed(slot, change)),
             Step::LateCopy { age } => self.sent.iter().rev().nth(age)?.clone(),
-            Step::Renew { slot, ttl } => Op::Renew { id: self.slots[slot].id, ttl: time_to_live(ttl) },
-            Step::Release { slot, number } => {
+            Step::Renew { slot, ttl } => Op::Renew { id: self.slots[slot].id, ttl: time_to_live(ttl), number: None },
+            Step::Release { slot, number, waiting_only } => {
                 let id = self.slots[slot].id;
                 let right = self.queue.find(id).map_or(1, |claim| claim.number);
                 let number = match number {
@@ -65,16 +65,23 @@ impl World {
                     Number::Right => Some(right),
                     Number::Wrong => Some(right + 1),
                 };
-                Op::Release { id, number }
+                Op::Release { id, number, waiting_only }
             }
             Step::NextBlock { by_holder, slot, right_end, next, block } => {
                 let holder = self.queue.holders().next().filter(|held| by_holder && held.owner == own_owner(held.id));
                 let id = holder.map_or(self.slots[slot].id, |held| held.id);
                 self.next_block(slot, id, right_end, next, block)?
             }
-            Step::Break { owner, of_slot } => {
+            Step::Break { owner, of_slot, up_to } => {
                 let owner = if of_slot { Some(self.slots[0].owner.clone()) } else { owner.map(owner_number) };
-                Op::Break { owner, by: "operator".into(), reason: format!("break at {:?}", self.now).into() }
+                let up_to = up_to.and_then(|nth| self.queue.holders().nth(nth)?.grant).map(|grant| grant.token);
+                Op::Break { owner, up_to, by: "operator".into(), reason: format!("break at {:?}", self.now).into() }
+            }
+            Step::BreakWaiter { first, slot, right } => {
+                let first = self.queue.waiters().next().filter(|_| first).map(|waiter| waiter.id);
+                let id = first.unwrap_or(self.slots[slot].id);
+                let number = self.queue.find(id).map_or(1, |claim| claim.number) + u64::from(!right);
+                Op::BreakWaiter { id, number, by: "operator".into(), reason: "deadlock: them".into() }
             }
             Step::Skip { first, slot, behind } => {
                 let first = self.queue.waiters().next().filter(|_| first).map(|waiter| waiter.id);

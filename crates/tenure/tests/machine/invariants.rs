@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure::ClaimId;
 use tenure::clock::Moment;
 use tenure::machine::{Applied, Claim, Grant, Op, Outcome, Queue, SKIPS_MAX, Shape, apply};
+use tenure::{ClaimId, Owner, Token};
 
 use crate::history::by_number;
 
@@ -29,7 +29,7 @@ pub(crate) fn swept(seen: &Seen<'_>) -> Queue {
     let mut queue = seen.before.clone();
     let nobody = ClaimId(u64::MAX);
     assert_eq!(
-        apply(&mut queue, Op::Renew { id: nobody, ttl: Duration::ZERO }, seen.now, seen.floor).outcome,
+        apply(&mut queue, Op::Renew { id: nobody, ttl: Duration::ZERO, number: None }, seen.now, seen.floor).outcome,
         Outcome::Gone
     );
     queue
@@ -134,9 +134,14 @@ pub(crate) fn tokens_increase(seen: &Seen<'_>, highest: &mut u64) {
 pub(crate) fn claims_end_for_a_reason(seen: &Seen<'_>) {
     for ended in seen.before.claims.iter().filter(|claim| by_number(seen.after, claim.number).is_none()) {
         let meant = match seen.op {
-            Op::Release { id, number } => *id == ended.id && number.is_none_or(|number| number == ended.number),
+            Op::Release { id, number, waiting_only } => {
+                *id == ended.id
+                    && number.is_none_or(|number| number == ended.number)
+                    && !(*waiting_only && ended.grant.is_some())
+            }
             Op::NextBlock { id, .. } => *id == ended.id && matches!(seen.applied.outcome, Outcome::Moved(_)),
-            Op::Break { owner, .. } => owner.as_ref().is_none_or(|owner| *owner == ended.owner),
+            Op::Break { owner, up_to, .. } => is_to_break(ended, owner.as_ref(), *up_to),
+            Op::BreakWaiter { id, number, .. } => *id == ended.id && *number == ended.number && ended.grant.is_none(),
             Op::Claim(_) | Op::Renew { .. } | Op::Skip { .. } => false,
         };
         assert!(meant || ended.expires <= seen.now, "{ended:?} was ended by {:?}", seen.op);
@@ -249,15 +254,56 @@ pub(crate) fn owners_that_hold_re_enter(seen: &Seen<'_>) {
     }
 }
 
+fn is_to_break(held: &Claim, owner: Option<&Owner>, up_to: Option<Token>) -> bool {
+    owner.is_none_or(|owner| *owner == held.owner)
+        && up_to.is_none_or(|token| held.grant.is_some_and(|grant| grant.token <= token))
+}
+
+/// A claim that holds is not ended by a release of what waits, and one that waits is.
+pub(crate) fn only_what_waits_is_released(seen: &Seen<'_>) {
+    let Op::Release { id, number, waiting_only: true } = seen.op else { return };
+    let before = swept(seen);
+    let meant = before.find(*id).filter(|claim| number.is_none_or(|number| number == claim.number));
+    match (&seen.applied.outcome, meant) {
+        (Outcome::Holds, Some(claim)) => {
+            assert!(claim.grant.is_some() && by_number(seen.after, claim.number).is_some(), "{claim:?}");
+        }
+        (Outcome::Released, Some(claim)) => assert!(claim.grant.is_none(), "{claim:?}"),
+        (Outcome::Gone | Outcome::Broken(_), None) => {}
+        (outcome, claim) => panic!("{outcome:?} for {claim:?}"),
+    }
+}
+
+/// A break of a waiter ends exactly that claim, only while it waits, and it is told by whom and why.
+pub(crate) fn only_what_waits_is_broken_as_a_waiter(seen: &Seen<'_>) {
+    let Op::BreakWaiter { id, number, by, reason } = seen.op else { return };
+    let before = swept(seen);
+    let meant = before.find(*id).filter(|claim| claim.number == *number);
+    match (&seen.applied.outcome, meant) {
+        (Outcome::Holds, Some(claim)) => assert!(claim.grant.is_some(), "{claim:?}"),
+        (Outcome::WaiterEnded { inbox, .. }, Some(claim)) => {
+            assert!(claim.grant.is_none() && claim.inbox == *inbox, "{claim:?}");
+            assert!(by_number(seen.after, *number).is_none());
+            let told = apply(
+                &mut seen.after.clone(),
+                Op::Renew { id: *id, ttl: Duration::ZERO, number: None },
+                seen.now,
+                seen.floor,
+            );
+            let told = told.outcome;
+            assert!(matches!(&told, Outcome::Broken(mark) if mark.by == *by && mark.reason == *reason), "{told:?}");
+        }
+        (Outcome::Gone | Outcome::Broken(_), None) => {}
+        (outcome, claim) => panic!("{outcome:?} for {claim:?}"),
+    }
+}
+
 /// A break ends exactly the holders it was meant for, and each of them is told by whom and why.
 pub(crate) fn breaks_end_the_holders_asked_for(seen: &Seen<'_>) {
-    let Op::Break { owner, by, reason } = seen.op else { return };
+    let Op::Break { owner, up_to, by, reason } = seen.op else { return };
     let present = swept(seen);
-    let mut meant: Vec<u64> = present
-        .holders()
-        .filter(|held| owner.as_ref().is_none_or(|owner| *owner == held.owner))
-        .map(|held| held.number)
-        .collect();
+    let mut meant: Vec<u64> =
+        present.holders().filter(|held| is_to_break(held, owner.as_ref(), *up_to)).map(|held| held.number).collect();
     let mut ended: Vec<u64> = match &seen.applied.outcome {
         Outcome::Evicted(evicted) => evicted.iter().map(|ended| ended.number).collect(),
         _ => Vec::new(),
@@ -268,7 +314,9 @@ pub(crate) fn breaks_end_the_holders_asked_for(seen: &Seen<'_>) {
     for number in ended {
         assert!(by_number(seen.after, number).is_none());
         let id = by_number(&present, number).unwrap().id;
-        for op in [Op::Renew { id, ttl: Duration::ZERO }, Op::Release { id, number: None }] {
+        for op in
+            [Op::Renew { id, ttl: Duration::ZERO, number: None }, Op::Release { id, number: None, waiting_only: false }]
+        {
             let told = apply(&mut seen.after.clone(), op, seen.now, seen.floor).outcome;
             assert!(matches!(&told, Outcome::Broken(mark) if mark.by == *by && mark.reason == *reason), "{told:?}");
         }
@@ -284,7 +332,7 @@ pub(crate) fn passed_over_at_most_three_times(queue: &Queue) {
 
 /// The same operation again changes nothing but expiries and the inbox, and answers the same.
 pub(crate) fn repetitions_change_nothing(seen: &Seen<'_>) {
-    if matches!(seen.op, Op::Break { .. } | Op::Skip { .. }) {
+    if matches!(seen.op, Op::Break { .. } | Op::BreakWaiter { .. } | Op::Skip { .. }) {
         return; // meant for whoever holds or waits by then
     }
     let mut again = seen.after.clone();

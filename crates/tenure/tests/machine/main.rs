@@ -64,6 +64,8 @@ fn every_exact_invariant(seen: &Seen<'_>) {
     keeps::the_next_block_is_given_iff_nobody_waits(seen);
     keeps::owners_that_hold_re_enter(seen);
     keeps::breaks_end_the_holders_asked_for(seen);
+    keeps::only_what_waits_is_released(seen);
+    keeps::only_what_waits_is_broken_as_a_waiter(seen);
 }
 
 proptest! {
@@ -137,6 +139,6 @@ fn asks(op: &Op, claim: &Claim) -> bool {
         Op::Claim(request) => claim.id == request.id,
         Op::Renew { id, .. } | Op::Release { id, .. } => claim.id == *id,
         Op::NextBlock { id, next, .. } => claim.id == *id || claim.id == next.id,
-        Op::Break { .. } | Op::Skip { .. } => false,
+        Op::Break { .. } | Op::BreakWaiter { .. } | Op::Skip { .. } => false,
     }
 }

@@ -33,6 +33,7 @@ pub(crate) enum Step {
     Release {
         slot: usize,
         number: Number,
+        waiting_only: bool,
     },
     /// The request for the next block, by the cohort that holds or by the slot's; `next` is kept in the
     /// slot after.
@@ -43,9 +44,17 @@ pub(crate) enum Step {
         next: NextId,
         block: u32,
     },
+    /// Up to the token of one of the holders, if at all.
     Break {
         owner: Option<u8>,
         of_slot: bool,
+        up_to: Option<usize>,
+    },
+    /// Break the first waiter, or any claim as if it waited; by its number, or another one.
+    BreakWaiter {
+        first: bool,
+        slot: usize,
+        right: bool,
     },
     /// Pass over the first waiter, or any claim.
     Skip {
@@ -136,10 +145,14 @@ fn step(permits: bool) -> impl Strategy<Value = Step> {
         3 => (slot(), change).prop_map(|(slot, change)| Step::Again { slot, change }),
         3 => (0..40_usize).prop_map(|age| Step::LateCopy { age }),
         5 => (slot(), any::<u8>()).prop_map(|(slot, ttl)| Step::Renew { slot, ttl }),
-        12 => (slot(), number).prop_map(|(slot, number)| Step::Release { slot, number }),
+        12 => (slot(), number, prop::bool::weighted(0.25))
+            .prop_map(|(slot, number, waiting_only)| Step::Release { slot, number, waiting_only }),
         9 => (prop::bool::weighted(0.8), slot(), prop::bool::weighted(0.8), next, prop_oneof![Just(1_u32), Just(32_u32)])
             .prop_map(|(by_holder, slot, right_end, next, block)| Step::NextBlock { by_holder, slot, right_end, next, block }),
-        1 => (prop::option::of(0..OWNERS), any::<bool>()).prop_map(|(owner, of_slot)| Step::Break { owner, of_slot }),
+        1 => (prop::option::of(0..OWNERS), any::<bool>(), prop::option::of(0..3_usize))
+            .prop_map(|(owner, of_slot, up_to)| Step::Break { owner, of_slot, up_to }),
+        2 => (any::<bool>(), slot(), prop::bool::weighted(0.8))
+            .prop_map(|(first, slot, right)| Step::BreakWaiter { first, slot, right }),
         6 => (any::<bool>(), slot(), slot()).prop_map(|(first, slot, behind)| Step::Skip { first, slot, behind }),
         5 => (1..400_u16).prop_map(Step::Pass),
         1 => any::<i32>().prop_map(Step::MoveWall),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::ErrorKind;
-use tenure::backend::{Backend as _, Claimed, Standing};
+use tenure::backend::{Backend as _, Claimed, ReleaseRequest, Standing};
 use tenure::backends::postgres::PostgresBackend;
 use tenure::clock::SystemClock;
 use tenure_testkit::servers::{Postgres, shared};
@@ -112,7 +112,8 @@ async fn names_that_are_new_to_some_and_known_to_others_do_not_deadlock() {
     let server = Postgres::start();
     let (a, b) = (connect(server.url()).await, connect(server.url()).await);
     for turn in 0..40 {
-        // Each pair of rows is made anew by two clients at once, one of them in a transaction with a name that is there.
+        // Each pair of rows is made anew by two clients at once, one of them in a transaction with a name that is
+        // there.
         let all = ["a", "b", "c", "d"].map(|name| format!("{name}{turn}"));
         let mut tasks = Vec::new();
         for client in [&a, &b] {
@@ -139,9 +140,9 @@ async fn a_claim_whose_caller_has_left_does_not_come_after_its_release() {
         (0..16).map(|number| tokio::spawn(backend.claim(&name(&format!("busy{number}")), request(number)))).collect();
     tokio::task::yield_now().await;
     let left = request(100);
-    let id = left.id;
+    let end = ReleaseRequest::of(&left);
     drop(backend.claim(&name("left"), left));
-    let released = tokio::spawn(backend.release(&name("left"), id, None));
+    let released = tokio::spawn(backend.release(&name("left"), end));
     server.resume();
     for busy in busy {
         soon("a claim", busy).await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::backend::{Backend as _, Event};
+use tenure::backend::{Backend as _, BreakRequest, Event, ReleaseRequest};
 use tenure::backends::postgres::PostgresBackend;
 use tenure::clock::SystemClock;
 use tenure::{ClaimId, Loss, NAME_BYTES_MAX};
@@ -66,7 +66,7 @@ async fn what_is_too_long_to_be_sent_is_told_by_the_renewal() {
     let held = a.lock("x").ttl(std::time::Duration::from_secs(3)).acquire().await.unwrap();
     let other = PostgresBackend::open(server.url(), Arc::new(SystemClock)).await.unwrap();
     let reason = "because ".repeat(2_000);
-    let broken = other.break_holders(&tenure::Name::new("x").unwrap(), None, "me".into(), reason.as_str().into());
+    let broken = other.break_holders(&tenure::Name::new("x").unwrap(), BreakRequest::all("me", reason.as_str()));
     assert_eq!(broken.await.unwrap(), 1);
     let loss = soon("the loss", held.lost()).await;
     assert!(matches!(&loss, Loss::Broken { reason: told, .. } if *told == reason), "{loss:?}");
@@ -121,7 +121,7 @@ async fn whoever_joined_while_nothing_was_heard_is_told_when_it_is() {
     soon("a place", waiter.claim(&x, request(1))).await.unwrap();
     slow.delay_replies(Duration::ZERO);
     until("it hears", async || waiter.capabilities().pushes).await;
-    soon("a release", holder.release(&x, request(0).id, None)).await.unwrap();
+    soon("a release", holder.release(&x, ReleaseRequest::of(&request(0)))).await.unwrap();
     until("it is told", async || granted.lock().unwrap().contains(&request(1).id)).await;
 }
 
@@ -141,7 +141,8 @@ async fn a_client_that_is_gone_is_missed_by_all_who_look_for_it_at_once() {
     }
     drop(gone);
     until("it is gone", async || ears(&server) == 3).await;
-    // Whoever commits waits for a standby that is not there, with all that it has locked. The first shows that it is so.
+    // Whoever commits waits for a standby that is not there, with all that it has locked. The first shows that it is
+    // so.
     server.set("synchronous_standby_names", "*");
     // Of those who tell somebody only one commits at a time; the next waits for it.
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('SyncRep', 'object')";
@@ -157,7 +158,7 @@ async fn a_client_that_is_gone_is_missed_by_all_who_look_for_it_at_once() {
     .await;
     let mut releases = Vec::new();
     for (which, holder) in names.iter().zip([&one, &two]) {
-        releases.push(tokio::spawn(holder.release(which, request(0).id, None)));
+        releases.push(tokio::spawn(holder.release(which, ReleaseRequest::of(&request(0)))));
         until("it waits", async || stuck() == Ok(1 + releases.len())).await;
     }
     server.set("synchronous_standby_names", "");

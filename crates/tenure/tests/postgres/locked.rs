@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::Name;
-use tenure::backend::{Backend as _, ClaimRequest, Claimed, Released, RenewRequest, Renewed, Standing};
+use tenure::backend::{Backend as _, ClaimRequest, Claimed, ReleaseRequest, Released, RenewRequest, Renewed, Standing};
 use tenure::backends::postgres::PostgresBackend;
 use tenure::clock::SystemClock;
 use tenure_testkit::servers::Postgres;
@@ -11,13 +11,13 @@ use tenure_testkit::servers::Postgres;
 use crate::support::{LONG, name, request, soon, until};
 
 /// Somebody who has locked rows, until told to let go.
-struct Keeper {
+pub(crate) struct Keeper {
     server: Arc<Postgres>,
     kept: tokio::task::JoinHandle<String>,
 }
 
 impl Keeper {
-    async fn of(server: &Arc<Postgres>, statement: &'static str) -> Self {
+    pub(crate) async fn of(server: &Arc<Postgres>, statement: &'static str) -> Self {
         let keeper = server.clone();
         let kept = tokio::task::spawn_blocking(move || {
             keeper.psql(&format!("BEGIN; {statement}; SELECT pg_sleep(60); COMMIT"))
@@ -27,7 +27,7 @@ impl Keeper {
         Self { server: server.clone(), kept }
     }
 
-    async fn lets_go(&mut self) {
+    pub(crate) async fn lets_go(&mut self) {
         self.end();
         assert!((&mut self.kept).await.is_err(), "psql tells that it was ended");
     }
@@ -80,11 +80,13 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     let held: Vec<_> = (0..4).map(|at| name(&format!("y{at}"))).collect();
     for name in stuck.iter().chain(&held) {
         let claim = request(number);
-        renewals.push(RenewRequest { name: name.clone(), id: claim.id, ttl: LONG });
+        renewals.push(RenewRequest { ttl: LONG, ..RenewRequest::of(name, &claim) });
         assert!(is_granted(&soon("a claim", backend.claim(name, claim)).await.unwrap().value));
         number += 1;
     }
-    soon("a release", backend.release(&held[0], renewals[8].id, None)).await.unwrap();
+    soon("a release", backend.release(&held[0], ReleaseRequest::new(renewals[8].owner.clone(), renewals[8].id)))
+        .await
+        .unwrap();
     let mut keeper = Keeper::of(&server, "SELECT FROM tenure.names WHERE name LIKE 'x%' FOR UPDATE").await;
     let mut held_up = Vec::new();
     let mut free = Vec::new();
@@ -95,7 +97,7 @@ async fn a_row_that_somebody_keeps_locked_holds_its_own_name_up() {
     free.push(backend.claim(&held[0], request(300)));
     let renewed = backend.renew(renewals.clone(), false);
     let single = backend.renew(vec![renewals[9].clone()], false);
-    let released = backend.release(&held[3], renewals[11].id, None);
+    let released = backend.release(&held[3], ReleaseRequest::new(renewals[11].owner.clone(), renewals[11].id));
     for claim in free {
         assert!(is_granted(&soon("another name", claim).await.unwrap().value));
     }
@@ -126,7 +128,7 @@ async fn a_renewal_behind_others_is_done_though_those_with_it_were_answered() {
     let mut renewals = Vec::new();
     for (number, which) in ["x", "y"].map(name).into_iter().enumerate() {
         let claim = request(number as u64);
-        renewals.push(RenewRequest { name: which.clone(), id: claim.id, ttl: 2 * LONG });
+        renewals.push(RenewRequest { ttl: 2 * LONG, ..RenewRequest::of(&which, &claim) });
         assert!(is_granted(&soon("a claim", backend.claim(&which, claim)).await.unwrap().value));
     }
     let mut keeper = Keeper::of(&server, "SELECT FROM tenure.names WHERE name = 'x' FOR UPDATE").await;
@@ -168,14 +170,15 @@ async fn a_row_that_is_locked_is_neither_gone_nor_busy() {
     let server = Arc::new(Postgres::start());
     let backend = open(&server).await;
     let claims = [request(0), request(1)];
-    let ids = [claims[0].id, claims[1].id];
-    for (which, claim) in ["x", "y"].into_iter().zip(claims) {
-        assert!(is_granted(&backend.claim(&name(which), claim).await.unwrap().value));
+    for (which, claim) in ["x", "y"].into_iter().zip(&claims) {
+        assert!(is_granted(&backend.claim(&name(which), claim.clone()).await.unwrap().value));
     }
     let mut keeper = Keeper::of(&server, "SELECT FROM tenure.names FOR UPDATE").await;
     let tried = insist(&backend, &name("x"), ClaimRequest { queue: false, ..request(2) });
-    let renewed = tokio::spawn(backend.renew(vec![RenewRequest { name: name("x"), id: ids[0], ttl: LONG }], false));
-    let released = tokio::spawn(backend.release(&name("y"), ids[1], None));
+    let renewed = tokio::spawn(
+        backend.renew(vec![RenewRequest { ttl: LONG, ..RenewRequest::of(&name("x"), &claims[0]) }], false),
+    );
+    let released = tokio::spawn(backend.release(&name("y"), ReleaseRequest::of(&claims[1])));
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tenure' AND wait_event_type = 'Lock'";
     until("they wait", async || server.psql(waits) == "2").await;
     assert!(!tried.is_finished() && !renewed.is_finished() && !released.is_finished());
@@ -192,12 +195,12 @@ async fn what_is_answered_together_is_done_once() {
     let names: Vec<_> = (0..20).map(|at| name(&format!("n{at}"))).collect();
     for turn in 0..5 {
         let claims: Vec<_> = (0..20).map(|at| request(turn * 20 + at)).collect();
-        let ids: Vec<_> = claims.iter().map(|claim| claim.id).collect();
+        let ends: Vec<_> = claims.iter().map(ReleaseRequest::of).collect();
         let asked: Vec<_> = names.iter().zip(claims).map(|(name, claim)| backend.claim(name, claim)).collect();
         for claimed in futures_util::future::join_all(asked).await {
             assert!(is_granted(&claimed.unwrap().value), "turn {turn}");
         }
-        let asked: Vec<_> = names.iter().zip(&ids).map(|(name, id)| backend.release(name, *id, None)).collect();
+        let asked: Vec<_> = names.iter().zip(ends).map(|(name, end)| backend.release(name, end)).collect();
         for released in futures_util::future::join_all(asked).await {
             assert_eq!(released.unwrap(), Released::Yes);
         }
@@ -219,7 +222,8 @@ async fn rows_that_stay_locked_hold_up_no_name_that_others_wait_for() {
         KEPT.iter().enumerate().map(|(id, kept)| insist(&a, &name(kept), request(2_000 + id as u64))).collect();
     let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     until("they wait for the rows", async || server.psql(blocked) == "3").await;
-    // Both clients know that others want it, so nobody takes it by a plain statement; each in turn has it, and lets the other.
+    // Both clients know that others want it, so nobody takes it by a plain statement; each in turn has it, and lets
+    // the other.
     let contended = name("contended");
     let mut holds = request(0);
     soon("a free name", a.claim(&contended, holds.clone())).await.unwrap();
@@ -229,7 +233,7 @@ async fn rows_that_stay_locked_hold_up_no_name_that_others_wait_for() {
             let next = request(turn);
             let (holder, waiter) = if turn % 2 == 1 { (&a, &b) } else { (&b, &a) };
             insist(waiter, &contended, next.clone()).await.unwrap();
-            assert_eq!(holder.release(&contended, holds.id, None).await.unwrap(), Released::Yes);
+            assert_eq!(holder.release(&contended, ReleaseRequest::of(&holds)).await.unwrap(), Released::Yes);
             holds = next;
         }
     };

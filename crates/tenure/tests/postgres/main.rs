@@ -7,6 +7,7 @@ mod encryption;
 mod faults;
 mod listening;
 mod locked;
+mod memos;
 mod odd_rows;
 mod pooler;
 mod standby;

@@ -63,7 +63,7 @@ async fn a_renewal_that_cannot_be_read_costs_those_with_it_nothing() {
     let mut renewals = Vec::new();
     for (number, name) in names.iter().enumerate() {
         let claim = request(number as u64);
-        renewals.push(RenewRequest { name: name.clone(), id: claim.id, ttl: LONG });
+        renewals.push(RenewRequest { ttl: LONG, ..RenewRequest::of(name, &claim) });
         let claimed = soon("a claim", backend.claim(name, claim)).await.unwrap().value;
         assert!(matches!(claimed, Claimed::Stands(_)), "{claimed:?}");
     }

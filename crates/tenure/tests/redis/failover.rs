@@ -183,7 +183,8 @@ impl Pair {
         wait_until_copied(&self.sentinel, &["kept"]);
         let deadline = held.deadline();
 
-        // Returns when another master has taken over. By now it may be yet another, on a busy machine even the first again.
+        // Returns when another master has taken over. By now it may be yet another, on a busy machine even the first
+        // again.
         fault(&self.sentinel);
 
         // The next renewal by the clock is minutes away.

@@ -5,7 +5,8 @@ use std::process::Command;
 use crate::support::{PROGRAM, old_server};
 
 /// Not among them: what needs a setting that it has not (loading), and who is let in (rules for channels differ).
-const TESTS: [&str; 5] = ["faults::garbage::", "faults::network::", "faults::refusals::", "handover::", "wire::"];
+const TESTS: [&str; 6] =
+    ["faults::garbage::", "faults::network::", "faults::refusals::", "handover::", "memos::", "wire::"];
 
 #[test]
 fn the_oldest_server_passes_the_same_tests() {

@@ -8,13 +8,13 @@ use tenure_testkit::servers::{Cluster, Redis, Sentinel, leftovers, wait_until};
 use crate::failover::{LONG, Tokens, connect, copied, end, granted, nothing_left, record, soon, until, until_waiting};
 
 /// A master with replicas, two as a rule, that nobody watches over.
-struct Replicated<const N: usize = 2> {
-    master: Redis,
-    replicas: [Redis; N],
+pub(crate) struct Replicated<const N: usize = 2> {
+    pub(crate) master: Redis,
+    pub(crate) replicas: [Redis; N],
 }
 
 impl Replicated {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with()
     }
 }
@@ -41,16 +41,16 @@ impl<const N: usize> Replicated<N> {
         wait_until("the replicas follow", || online() == count);
     }
 
-    fn pause(&self) {
+    pub(crate) fn pause(&self) {
         self.replicas.iter().for_each(Redis::pause);
     }
 
-    fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.replicas.iter().for_each(Redis::resume);
     }
 
     /// A client that is told how many replicas there are.
-    async fn connect(&self) -> Tenure {
+    pub(crate) async fn connect(&self) -> Tenure {
         connect(format!("{}?replicas={N}", self.master.url())).await
     }
 
@@ -370,7 +370,8 @@ async fn waiting_for_replicas_holds_up_no_other_claim() {
 async fn waiting_for_replicas_holds_up_no_other_renewal() {
     let servers = Replicated::start();
     let a = servers.connect().await;
-    // So short that a renewal that comes after replicas were waited for comes too late; and so that all are due together.
+    // So short that a renewal that comes after replicas were waited for comes too late; and so that all are due
+    // together.
     let ttl = Duration::from_millis(1_400);
     let grants = (0..9).map(|number| {
         let lock = a.lock(format!("lock/{number}")).ttl(ttl);

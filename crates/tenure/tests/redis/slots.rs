@@ -13,9 +13,9 @@ use crate::failover::{
     LONG, Tokens, acquire, connect, end, granted, grants_are_told, record, soon, until, until_waiting,
 };
 
-/// The record of a name and the three keys of its queue.
-fn keys(name: &str) -> [String; 4] {
-    ["", "claims", "order", "expiry"].map(|key| record(name) + key)
+/// The record of a name, the three keys of its queue, and its memo.
+fn keys(name: &str) -> [String; 5] {
+    ["", "claims", "order", "expiry", "memo"].map(|key| record(name) + key)
 }
 
 fn migrate_key(from: &Redis, to: &Redis, key: &str) -> String {
@@ -23,31 +23,31 @@ fn migrate_key(from: &Redis, to: &Redis, key: &str) -> String {
 }
 
 /// One name, the master it is on, and the one it is to move to.
-struct Move<'a> {
+pub(crate) struct Move<'a> {
     cluster: &'a Cluster,
     name: String,
     slot: u16,
-    from: &'a Redis,
+    pub(crate) from: &'a Redis,
     to: &'a Redis,
 }
 
 impl<'a> Move<'a> {
-    fn of(cluster: &'a Cluster, name: &str) -> Self {
+    pub(crate) fn of(cluster: &'a Cluster, name: &str) -> Self {
         let slot = cluster.slot_of(&record(name));
         let from = cluster.master_of(&record(name));
         Self { cluster, name: name.to_owned(), slot, from, to: another_master(cluster, from) }
     }
 
-    fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.cluster.begin_migration(self.slot, self.from, self.to);
     }
 
     /// Moves one of the name's keys.
-    fn key(&self, number: usize) {
+    pub(crate) fn key(&self, number: usize) {
         assert_eq!(migrate_key(self.from, self.to, &keys(&self.name)[number]), "OK", "key {number}");
     }
 
-    fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.cluster.move_keys(self.slot, self.from, self.to);
         self.cluster.end_migration(self.slot, self.from, self.to);
     }

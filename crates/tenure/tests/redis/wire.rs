@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure::backend::{Backend as _, Call, ClaimRequest, Claimed, Released, RenewRequest, Renewed};
+use tenure::backend::{Backend as _, Call, ClaimRequest, Claimed, ReleaseRequest, Released, RenewRequest, Renewed};
 use tenure::backends::redis::RedisBackend;
 use tenure::clock::SystemClock;
 use tenure::{Name, Tenure};
@@ -237,14 +237,13 @@ impl Queue {
         let last = request(LONG);
         let (claimed, append) = calls(&self.server, || self.backend.claim(&self.name, last.clone())).await;
         assert!(matches!(claimed.value, Claimed::Stands(standing) if standing.state.is_err()));
-        let middle = self.claims[self.claims.len() / 2].id;
-        let renewal = RenewRequest { name: self.name.clone(), id: middle, ttl: LONG };
+        let renewal = RenewRequest::of(&self.name, &self.claims[self.claims.len() / 2]);
         let (renewed, renew) = calls(&self.server, || self.backend.renew(vec![renewal], false)).await;
         assert!(matches!(&renewed.value[..], [Renewed::Stands(_)]));
-        let (released, end) = calls(&self.server, || self.backend.release(&self.name, last.id, None)).await;
+        let (released, end) = calls(&self.server, || self.backend.release(&self.name, ReleaseRequest::of(&last))).await;
         assert_eq!(released, Released::Yes);
-        let holder = self.claims.remove(0).id;
-        let (released, release) = calls(&self.server, || self.backend.release(&self.name, holder, None)).await;
+        let holder = ReleaseRequest::of(&self.claims.remove(0));
+        let (released, release) = calls(&self.server, || self.backend.release(&self.name, holder)).await;
         assert_eq!(released, Released::Yes);
         [append, renew, end, release]
     }

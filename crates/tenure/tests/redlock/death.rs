@@ -34,8 +34,8 @@ async fn a_holder_that_is_killed_is_followed_one_ttl_later() {
     guard.release().await.unwrap();
 }
 
-/// Somebody waits behind a process that waits behind us, and something befalls that process. For how long the other then
-/// waits once it is free.
+/// Somebody waits behind a process that waits behind us, and something befalls that process. For how long the other
+/// then waits once it is free.
 async fn behind(test: &str, befalls: impl Fn(&mut Process)) -> Duration {
     let nodes = Nodes::start();
     let client = nodes.client().await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::fence::{Gate, Refused};
-use tenure::{ErrorKind, Owner, Token};
+use tenure::fence::{Fence, Gate, Refused};
+use tenure::{ErrorKind, Owner, Shape, Token};
 
 use crate::process::{self, Process};
 use crate::support::{KEPT, LONG, Nodes, answered, connect, patiently, take, until};
@@ -26,7 +26,8 @@ async fn a_process_that_slept_past_its_deadline_writes_in_vain() {
         let said = sleeper.hear("holds");
         let (token, owner) = said.split_once(' ').unwrap();
         let (token, owner) = (Token(token.parse().unwrap()), Owner::new(owner).unwrap());
-        gate.write_as(token, &owner, |writes| writes.push(token)).unwrap();
+        let fence = Fence::new(Some(token), &owner, Shape::Exclusive).unwrap();
+        gate.write_as(&fence, |writes| writes.push(token)).unwrap();
         sleeper.signal("-STOP");
         let next = take(&client.lock("x").ttl(LONG)).await;
         assert!(last < token && token < next.token().unwrap(), "{last} {token} {:?}", next.token());
@@ -36,7 +37,7 @@ async fn a_process_that_slept_past_its_deadline_writes_in_vain() {
         sleeper.go_on();
         // It knows, and whoever does not care to know is refused.
         assert_eq!(sleeper.hear("late"), "false");
-        let late = gate.write_as(token, &owner, |writes| writes.push(token));
+        let late = gate.write_as(&fence, |writes| writes.push(token));
         assert!(matches!(late, Err(Refused::Stale { newer, .. }) if newer == last), "{late:?}");
         assert!(next.is_held());
         gate.write(&next, |writes| writes.push(last)).unwrap();

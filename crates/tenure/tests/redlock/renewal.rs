@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::backend::{Backend, ClaimRequest, Claimed, Released, RenewRequest, Renewed};
+use tenure::backend::{Backend, BreakRequest, ClaimRequest, Claimed, ReleaseRequest, Released, RenewRequest, Renewed};
 use tenure::backends::redlock::RedlockBackend;
 use tenure::clock::SystemClock;
 use tenure::{Loss, Name};
@@ -23,7 +23,7 @@ pub(crate) async fn raw(nodes: &Nodes<impl Servers>) -> RedlockBackend {
         assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
         let stored = || nodes.records("all").iter().all(|record| record.contains(&wish.id.to_string()));
         let take_part = (0..10).any(|_| stored());
-        answered("its end", async || backend.release(&all, wish.id, None).await).await;
+        answered("its end", async || backend.release(&all, ReleaseRequest::of(&wish)).await).await;
         until("none has it", async || nodes.records("all").iter().all(String::is_empty)).await;
         take_part
     })
@@ -144,21 +144,21 @@ async fn no_renewal_brings_back_what_was_released_or_broken() {
     let x = name("x");
     for broken in [false, true] {
         let request = request(false);
-        let (id, ttl) = (request.id, request.ttl);
         let answer = answered("a claim", async || backend.claim(&x, request.clone()).await).await;
         let Claimed::Stands(standing) = answer.value else { panic!("{answer:?}") };
         if broken {
-            let ended = patiently("a break", other.break_holders(&x, None, "me".into(), "why".into())).await;
+            let ended = patiently("a break", other.break_holders(&x, BreakRequest::all("me", "why"))).await;
             assert_eq!(ended.unwrap(), 1);
         } else {
-            let number = Some(standing.number);
-            let released = patiently("a release", backend.release(&x, id, number)).await;
+            let released =
+                patiently("a release", backend.release(&x, ReleaseRequest::of(&request).with_number(standing.number)))
+                    .await;
             assert_eq!(released.unwrap(), Released::Yes);
         }
         until("it is gone everywhere", async || nodes.records("x").iter().all(String::is_empty)).await;
         // By whoever had it, and by others who only know its id.
         for backend in [&backend, &other, &backend] {
-            let renewed = renewed(backend, &RenewRequest { name: x.clone(), id, ttl }).await;
+            let renewed = renewed(backend, &RenewRequest::of(&x, &request)).await;
             assert!(matches!(renewed, Renewed::Gone | Renewed::Broken { .. }), "{renewed:?}");
             assert!(nodes.records("x").iter().all(String::is_empty), "{:?}", nodes.records("x"));
         }
@@ -171,7 +171,6 @@ async fn a_renewal_does_not_take_what_somebody_else_has_by_now() {
     let (late, other) = (raw(&nodes).await, raw(&nodes).await);
     let x = name("x");
     let request_late = ClaimRequest { ttl: Duration::from_secs(1), ..request(false) };
-    let (id, ttl) = (request_late.id, request_late.ttl);
     answered("a claim", async || late.claim(&x, request_late.clone()).await).await;
     until("it has run out", async || nodes.records("x").iter().all(String::is_empty)).await;
     let next = request(false);
@@ -179,7 +178,7 @@ async fn a_renewal_does_not_take_what_somebody_else_has_by_now() {
     assert!(matches!(answer.value, Claimed::Stands(_)), "{answer:?}");
     until("the other has it everywhere", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
     let held = nodes.records("x");
-    let renewed = renewed(&late, &RenewRequest { name: x, id, ttl }).await;
+    let renewed = renewed(&late, &RenewRequest::of(&x, &request_late)).await;
     assert!(matches!(renewed, Renewed::Gone), "{renewed:?}");
     assert_eq!(nodes.records("x"), held);
 }
@@ -211,7 +210,7 @@ async fn whoever_gives_up_its_place_keeps_what_it_holds() {
     until("all nodes have it", async || nodes.records("x").iter().all(|record| !record.is_empty())).await;
     patiently("an answer", backend.decline(&name("x"), wish.id)).await.unwrap();
     assert!(nodes.records("x").iter().all(|record| record.contains(&wish.id.to_string())));
-    patiently("the end", backend.release(&name("x"), wish.id, None)).await.unwrap();
+    patiently("the end", backend.release(&name("x"), ReleaseRequest::of(&wish))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

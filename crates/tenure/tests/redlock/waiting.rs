@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure::ClaimId;
-use tenure::backend::{Backend as _, ClaimRequest, Claimed, Event, Released};
+use tenure::backend::{Backend as _, ClaimRequest, Claimed, Event, ReleaseRequest, Released};
 use tenure::backends::redlock::RedlockBackend;
+use tenure::{ClaimId, Owner};
 use tenure_testkit::servers::{Fleet, Redis, wait_until};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -50,7 +50,8 @@ impl Client {
     }
 
     async fn release(&self, id: ClaimId) -> Released {
-        answered("the end", async || self.backend.release(&name("x"), id, None).await).await
+        answered("the end", async || self.backend.release(&name("x"), ReleaseRequest::new(Owner::random(), id)).await)
+            .await
     }
 
     async fn is_told(&mut self, id: ClaimId) {

@@ -57,7 +57,7 @@ async fn renew(client: &ZookeeperBackend, renewal: &RenewRequest) -> Option<Rene
 async fn a_claim_comes_to_a_client_that_has_no_other_without_time_passing() {
     let servers = shared::zookeeper();
     let (name, wish) = (name("x"), request(LONG));
-    let renewal = RenewRequest { name: name.clone(), id: wish.id, ttl: Duration::ZERO };
+    let renewal = RenewRequest { ttl: Duration::ZERO, ..RenewRequest::of(&name, &wish) };
     let (first, _) = client(servers, "/no-time").await;
     first.claim(&name, wish).await.unwrap();
     let (second, clock) = client(servers, "/no-time").await;
@@ -73,7 +73,7 @@ async fn a_claim_comes_to_a_session_that_others_live_by_once_that_is_known_to_ou
     let servers = shared::zookeeper();
     let ttl = Duration::from_secs(20);
     let (name, other, wish, own) = (name("x"), name("own"), request(ttl), request(ttl));
-    let renewal = RenewRequest { name: name.clone(), id: wish.id, ttl: Duration::ZERO };
+    let renewal = RenewRequest { ttl: Duration::ZERO, ..RenewRequest::of(&name, &wish) };
     let (first, _) = client(servers, "/others").await;
     first.claim(&name, wish).await.unwrap();
     let (second, clock) = client(servers, "/others").await;

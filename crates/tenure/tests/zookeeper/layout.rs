@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::backend::{Backend, Event, Shape};
+use tenure::backend::{Backend, BreakRequest, Event, Shape};
 use tenure_testkit::servers::shared;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -93,7 +93,7 @@ async fn a_break_is_told_at_once_and_its_note_goes_with_the_ttl() {
     let (holder, operator, raw) = (Ear::at(&url).await, Ear::at(&url).await, raw(servers).await);
     let (name, held) = (name("x"), request(Duration::from_secs(8)));
     holder.stands(&name, &held).await;
-    let ended = operator.backend.break_holders(&name, None, "ops".into(), "deploy".into()).await.unwrap();
+    let ended = operator.backend.break_holders(&name, BreakRequest::all("ops", "deploy")).await.unwrap();
     assert_eq!(ended, 1);
     let told = |event: &Event| {
         matches!(event, Event::Ended { id, loss: tenure::Loss::Broken { by, reason }, .. }
@@ -151,7 +151,7 @@ async fn data_are_nobodys_claim_and_stay() {
     }
     let name = name("x");
     assert!(client.backend.inspect(&name).await.unwrap().is_free());
-    assert_eq!(client.backend.break_holders(&name, None, "me".into(), "".into()).await.unwrap(), 0);
+    assert_eq!(client.backend.break_holders(&name, BreakRequest::all("me", "")).await.unwrap(), 0);
     let tries = tenure::backend::ClaimRequest { queue: false, ..request(LONG) };
     let first = client.stands(&name, &tries).await;
     assert!(first.state.is_ok());
@@ -166,7 +166,7 @@ async fn data_are_nobodys_claim_and_stay() {
         assert!(client.stands(&name, &waits).await.state.is_err());
         let view = client.backend.inspect(&name).await.unwrap();
         assert_eq!((view.holders.len(), view.waiters.len()), (1, 1), "{view:?}");
-        assert_eq!(client.backend.break_holders(&name, None, "me".into(), "".into()).await.unwrap(), 1);
+        assert_eq!(client.backend.break_holders(&name, BreakRequest::all("me", "")).await.unwrap(), 1);
         let granted = |event: &Event| matches!(event, Event::Granted { id, .. } if *id == waits.id);
         until("its turn comes", async || client.heard(granted)).await;
     }

@@ -96,7 +96,7 @@ async fn a_session_does_not_go_to_a_server_that_was_not_heard_of() {
 
 /// What becomes of a claim that is renewed, if that is answered.
 async fn renewed(client: &Ear, name: &Name, wish: &ClaimRequest) -> Option<Renewed> {
-    let renewal = RenewRequest { name: name.clone(), id: wish.id, ttl: wish.ttl };
+    let renewal = RenewRequest::of(name, wish);
     soon("a renewal", client.backend.renew(vec![renewal], false)).await.ok()?.value.pop()
 }
 

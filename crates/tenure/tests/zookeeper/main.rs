@@ -10,6 +10,7 @@ mod ensemble;
 mod layout;
 mod limits;
 mod lost;
+mod memos;
 mod network;
 mod sessions;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::backend::{Backend, ClaimRequest, Event, Released, Renewed};
+use tenure::backend::{Backend, ClaimRequest, Event, ReleaseRequest, Released, Renewed};
 use tenure::{ErrorKind, Loss, Owner, Tenure};
 use tenure_testkit::servers::shared;
 
@@ -113,8 +113,14 @@ async fn a_claim_outlives_its_process_for_a_ttl_and_another_one_may_keep_it() {
         tokio::time::sleep(ttl / 3).await;
     }
     let third = Ear::at(&url).await;
-    assert_eq!(third.backend.release(&name, claim.id, Some(standing.number + 1)).await.unwrap(), Released::NotFound);
-    assert_eq!(third.backend.release(&name, claim.id, Some(standing.number)).await.unwrap(), Released::Yes);
+    assert_eq!(
+        third.backend.release(&name, ReleaseRequest::of(&claim).with_number(standing.number + 1)).await.unwrap(),
+        Released::NotFound
+    );
+    assert_eq!(
+        third.backend.release(&name, ReleaseRequest::of(&claim).with_number(standing.number)).await.unwrap(),
+        Released::Yes
+    );
     assert_eq!(second.renew(&name, &claim).await, Renewed::Gone);
 }
 
@@ -143,9 +149,15 @@ async fn another_attempt_takes_a_claim_over_and_the_one_before_cannot_end_it() {
         let after = second.stands(&name, &two).await;
         assert_ne!(after.number, before.number);
         assert_eq!(after.state.clone().unwrap().token, before.state.unwrap().token, "it holds all the time");
-        assert_eq!(first.backend.release(&name, one.id, Some(before.number)).await.unwrap(), Released::NotFound);
+        assert_eq!(
+            first.backend.release(&name, ReleaseRequest::of(&one).with_number(before.number)).await.unwrap(),
+            Released::NotFound
+        );
         assert!(matches!(second.renew(&name, &two).await, Renewed::Stands(_)));
-        assert_eq!(second.backend.release(&name, two.id, Some(after.number)).await.unwrap(), Released::Yes);
+        assert_eq!(
+            second.backend.release(&name, ReleaseRequest::of(&two).with_number(after.number)).await.unwrap(),
+            Released::Yes
+        );
         let lost = |event: &Event| matches!(event, Event::Ended { .. });
         assert!(!first.heard(lost) && !other.heard(lost));
     }
@@ -222,7 +234,7 @@ async fn ttls_that_are_used_no_more_make_room_for_others() {
     for millis in 0..40 {
         let wish = request(LONG + Duration::from_millis(millis));
         client.stands(&name, &wish).await;
-        client.backend.release(&name, wish.id, None).await.unwrap();
+        client.backend.release(&name, ReleaseRequest::of(&wish)).await.unwrap();
     }
     let mut taken = 0;
     let claim = |millis| client.backend.claim(&name, request(LONG + Duration::from_millis(millis)));

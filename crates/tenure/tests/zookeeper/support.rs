@@ -91,7 +91,7 @@ impl Ear {
 
     /// Renews, and again where it was not known what became of the claim.
     pub(crate) async fn renew(&self, name: &Name, request: &ClaimRequest) -> Renewed {
-        let renewal = RenewRequest { name: name.clone(), id: request.id, ttl: request.ttl };
+        let renewal = RenewRequest::of(name, request);
         let renewed = async {
             loop {
                 match self.backend.renew(vec![renewal.clone()], false).await {

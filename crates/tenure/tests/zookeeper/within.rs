@@ -1,6 +1,6 @@
 //! Claims within others of the same owner.
 
-use tenure::backend::{Backend, ClaimRequest, Event, Renewed, Shape};
+use tenure::backend::{Backend, ClaimRequest, Event, ReleaseRequest, Renewed, Shape};
 use tenure_testkit::servers::shared;
 
 use crate::support::{Ear, LONG, claims, name, raw, request, until};
@@ -23,9 +23,9 @@ async fn a_claim_within_another_has_its_number_and_keeps_its_place() {
         claims(&raw, "/within/x").await.iter().map(|node| node[node.len() - 10..].to_owned()).collect();
     let of_first = numbers.iter().filter(|number| *number == "0000000000").count();
     assert_eq!((numbers.len(), of_first), (3, 2), "{numbers:?}");
-    client.backend.release(&name, outer.id, None).await.unwrap();
+    client.backend.release(&name, ReleaseRequest::of(&outer)).await.unwrap();
     assert!(matches!(other.renew(&name, &waits).await, Renewed::Stands(standing) if standing.state.is_err()));
-    other.backend.release(&name, inner.id, None).await.unwrap();
+    other.backend.release(&name, ReleaseRequest::of(&inner)).await.unwrap();
     assert!(matches!(other.renew(&name, &waits).await, Renewed::Stands(standing) if standing.state.is_ok()));
 }
 
@@ -39,18 +39,18 @@ async fn one_that_waited_for_its_own_owner_goes_within_it_and_nobody_passes_it_t
     for waits in [&mine, &stranger, &later] {
         assert!(client.stands(&name, waits).await.state.is_err());
     }
-    client.backend.release(&name, first.id, None).await.unwrap();
+    client.backend.release(&name, ReleaseRequest::of(&first)).await.unwrap();
     let granted = |wanted: &ClaimRequest| {
         let id = wanted.id;
         move |event: &Event| matches!(event, Event::Granted { id: heard, .. } if *heard == id)
     };
     until("both hold", async || client.heard(granted(&mine)) && client.heard(granted(&later))).await;
-    client.backend.release(&name, mine.id, None).await.unwrap();
+    client.backend.release(&name, ReleaseRequest::of(&mine)).await.unwrap();
     let Renewed::Stands(standing) = client.renew(&name, &stranger).await else { panic!("it is gone") };
     assert!(standing.state.is_err(), "the other claim of that owner still holds");
     let Renewed::Stands(standing) = client.renew(&name, &later).await else { panic!("it is gone") };
     assert!(standing.state.is_ok());
-    client.backend.release(&name, later.id, None).await.unwrap();
+    client.backend.release(&name, ReleaseRequest::of(&later)).await.unwrap();
     until("its turn comes", async || client.heard(granted(&stranger))).await;
 }
 
@@ -64,7 +64,7 @@ async fn a_writer_that_goes_on_reading_lets_other_readers_in() {
     let other = ClaimRequest { shape: Shape::Shared, ..request(LONG) };
     assert!(client.stands(&name, &reads).await.state.is_ok());
     assert!(client.stands(&name, &other).await.state.is_err());
-    client.backend.release(&name, writes.id, None).await.unwrap();
+    client.backend.release(&name, ReleaseRequest::of(&writes)).await.unwrap();
     let granted = |event: &Event| matches!(event, Event::Granted { id, .. } if *id == other.id);
     until("the other reader holds", async || client.heard(granted)).await;
     assert!(matches!(client.renew(&name, &reads).await, Renewed::Stands(standing) if standing.state.is_ok()));

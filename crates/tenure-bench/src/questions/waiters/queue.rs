@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
-use tenure::backend::{Backend, ClaimRequest, Claimed, Event, Released, RenewRequest, Renewed};
+use tenure::backend::{Backend, ClaimRequest, Claimed, Event, ReleaseRequest, Released, RenewRequest, Renewed};
 use tenure::{ClaimId, Name};
 use tenure_load::Samples;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -121,7 +121,7 @@ impl Queue {
         while !self.claims.is_empty() {
             let rest = self.claims.len().saturating_sub(BATCH);
             let last = self.claims.split_off(rest);
-            let calls = last.iter().rev().map(|request| self.backend.release(&self.name, request.id, None));
+            let calls = last.iter().rev().map(|request| self.backend.release(&self.name, ReleaseRequest::of(request)));
             try_join_all(calls).await.map_err(wrong)?;
         }
         self.backend.close().await.map_err(wrong)
@@ -152,7 +152,7 @@ impl Queue {
     }
 
     fn renewal(&self, request: &ClaimRequest) -> RenewRequest {
-        RenewRequest { name: self.name.clone(), id: request.id, ttl: self.ttl }
+        RenewRequest { ttl: self.ttl, ..RenewRequest::of(&self.name, request) }
     }
 
     /// Renews one; who is only kept in mind asks again.
@@ -172,7 +172,7 @@ impl Queue {
     /// The holder releases; over once the next one knows that it holds.
     async fn hand_on(&mut self) -> Result<(), String> {
         let holder = self.claims.pop_front().ok_or("nobody holds")?;
-        match self.backend.release(&self.name, holder.id, None).await.map_err(wrong)? {
+        match self.backend.release(&self.name, ReleaseRequest::of(&holder)).await.map_err(wrong)? {
             Released::Yes => {}
             other => return Err(format!("a release was answered with {other:?}")),
         }

@@ -18,6 +18,7 @@ use super::wire::{
     TxnResponse,
 };
 use crate::backend::{Event, Standing};
+use crate::backends::kit::wall::StoreWall;
 use crate::clock::{Clock, Moment};
 use crate::error::{Loss, Result};
 use crate::machine::{Grant, Queue};
@@ -43,6 +44,7 @@ pub(super) struct Desk {
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) claims: Mutex<Claims>,
     pub(super) glances: Glances,
+    pub(super) wall_told: StoreWall,
 }
 
 /// How a claim stands, seen from one of its keys.
@@ -70,6 +72,7 @@ impl Desk {
             runtime,
             claims: Mutex::default(),
             glances: Glances::default(),
+            wall_told: StoreWall::default(),
         }
     }
 

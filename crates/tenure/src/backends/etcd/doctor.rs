@@ -7,7 +7,7 @@ use super::error::in_words;
 use super::link::Link;
 use super::url::Settings;
 use super::versions::{loses_leases, numbers};
-use super::wire::{Alarm, MembersResponse, StatusResponse};
+use super::wire::{Alarm, Answered as _, MembersResponse, RangeRequest, StatusResponse};
 use crate::clock::Clock;
 use crate::doctor::{Checkup, Fix, quoted};
 use crate::error::{ErrorKind, Result};
@@ -19,6 +19,8 @@ const SLOW: Duration = Duration::from_millis(50);
 /// What etcd takes by default.
 const QUOTA: i64 = 2 << 30;
 const MEBI: i64 = 1 << 20;
+/// So many revisions without a compaction are more than a trial leaves behind.
+const HISTORY_MAX: i64 = 100_000;
 /// The kinds of alarms, and what an error of a member's status calls them.
 const NO_SPACE: (i32, &str) = (1, "alarm:NOSPACE");
 const CORRUPT: (i32, &str) = (2, "alarm:CORRUPT");
@@ -52,6 +54,7 @@ pub(super) async fn examine(desk: &Desk, clock: &dyn Clock) -> Result<Checkup> {
         }
     };
     quorum(&link, &members, &mut checkup).await;
+    history(desk, &link, &mut checkup).await;
     alarms(&desk.road.settings, &link, &answered, &mut checkup).await;
     times(desk, clock, &mut checkup).await?;
     floor(desk, &mut checkup).await;
@@ -177,6 +180,28 @@ fn space(settings: &Settings, address: &str, status: &StatusResponse, checkup: &
     }
     for error in status.errors.iter().filter(|error| !error.contains("alarm:")) {
         checkup.problem(format!("{address} tells of an error: {error}"), "locks may be refused or lost", "see its log");
+    }
+}
+
+/// Whether old revisions are dropped: each lock that is taken or given back and each memo makes a new one.
+async fn history(desk: &Desk, link: &Link, checkup: &mut Checkup) {
+    let first = RangeRequest { key: desk.keys.notes(), revision: 1, ..RangeRequest::default() };
+    match link.range(first).await {
+        Ok(told) => judge_history(told.header().revision, false, checkup),
+        Err(status) if status.message().contains("has been compacted") => judge_history(0, true, checkup),
+        Err(_) => {}
+    }
+}
+
+fn judge_history(revision: i64, compacted: bool, checkup: &mut Checkup) {
+    let kept = if compacted { "old ones are dropped".to_owned() } else { format!("all {revision} are kept") };
+    checkup.fact("revisions", kept);
+    if revision > HISTORY_MAX {
+        checkup.advice(
+            format!("etcd keeps every change that was ever made, {revision} of them"),
+            "each lock and each memo makes some more, and at its quota etcd takes no more writes: nothing can be locked",
+            "start every member with --auto-compaction-retention=1h",
+        );
     }
 }
 
@@ -308,6 +333,15 @@ mod tests {
         let begin = "ETCDCTL_API=3 ETCDCTL_PASSWORD=\"${ETCDCTL_PASSWORD:?must be the password of root}\" etcdctl \
                      --endpoints=a:2379 --user=root";
         assert_eq!(commands, [[format!("{begin} compact 7"), format!("{begin} defrag")]]);
+    }
+
+    #[test]
+    fn a_long_history_without_a_compaction_is_told() {
+        for (revision, compacted, findings) in [(HISTORY_MAX, false, 0), (HISTORY_MAX + 1, false, 1), (0, true, 0)] {
+            let mut checkup = Checkup::default();
+            judge_history(revision, compacted, &mut checkup);
+            assert_eq!(checkup.findings.len(), findings, "{revision}, compacted: {compacted}");
+        }
     }
 
     #[test]

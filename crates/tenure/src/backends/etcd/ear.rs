@@ -21,7 +21,8 @@ use crate::owner::ClaimId;
 
 /// The pause before the stream is opened again: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// How often it is looked whether the client is still there, whose key is to be watched, and which watch nobody needs any more.
+/// How often it is looked whether the client is still there, whose key is to be watched, and which watch nobody needs
+/// any more.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// After how many looks at which nothing was told the stream has to answer; and after how many it is left.
 const SILENT: (u32, u32) = (4, 4 + (ANSWER_MAX.as_millis() / LOOK_EVERY.as_millis()) as u32);

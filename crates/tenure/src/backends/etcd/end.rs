@@ -8,11 +8,12 @@ use super::desk::{Desk, TRIES_MAX, delete, put, put_again};
 use super::entry::{Entry, Note, only};
 use super::error::odd;
 use super::table::Known;
-use super::wire::{Compare, Request, TxnRequest};
-use crate::backend::Released;
+use super::wire::{Compare, Request, RequestOp, TxnRequest};
+use crate::backend::{BreakRequest, Released};
 use crate::error::{Error, ErrorKind, Result};
+use crate::machine::Claim;
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 
 /// For how long a note of a break stays at least.
 const NOTE_MIN: Duration = Duration::from_secs(10);
@@ -106,7 +107,12 @@ impl Desk {
         Err(Error::new(ErrorKind::Unavailable, "the claim changes faster than it can be ended"))
     }
 
-    async fn not_there(&self, id: ClaimId, number: Option<u64>) -> Result<Released> {
+    /// What became of a claim that etcd does not have.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    pub(super) async fn not_there(&self, id: ClaimId, number: Option<u64>) -> Result<Released> {
         let note = self.note(id, number).await?;
         Ok(note.map_or(Released::NotFound, |note| Released::Broken { by: note.by, reason: note.reason }))
     }
@@ -136,25 +142,25 @@ impl Desk {
         Ok(self.txn(request).await?.succeeded)
     }
 
-    /// Ends all holders' claims, or one owner's; how many.
+    /// Ends all holders' claims, or those that are meant; how many.
     ///
     /// # Cancel safety
     ///
     /// Cancelling leaves the outcome unknown: look again.
-    pub(super) async fn break_holders(
-        &self,
-        name: &Name,
-        owner: Option<&Owner>,
-        by: &Arc<str>,
-        reason: &Arc<str>,
-    ) -> Result<usize> {
+    pub(super) async fn break_holders(&self, name: &Name, request: &BreakRequest) -> Result<usize> {
+        let BreakRequest { owner, up_to, by, reason } = request;
+        // A key's token is that of its creation: whoever has one that is too high keeps it.
+        let is_meant = |held: &&Claim| {
+            owner.as_ref().is_none_or(|owner| *owner == held.owner)
+                && up_to.is_none_or(|token| held.grant.is_some_and(|grant| grant.token <= token))
+        };
         let mut meant: Option<HashSet<i64>> = None;
         let mut ended = 0;
         for _ in 0..TRIES_MAX {
             // What was ended before stays so, whatever fails later.
             let line = self.line(name).await.map_err(|error| error.unknown_if(ended > 0))?;
             let queue = line.queue(self.wall());
-            let holding = queue.holders().filter(|held| owner.is_none_or(|owner| *owner == held.owner));
+            let holding = queue.holders().filter(is_meant);
             let holding: Vec<&Entry> = holding.filter_map(|held| line.holding(held)).collect();
             // Those who come to hold by this very break are not meant.
             let meant = meant.get_or_insert_with(|| holding.iter().map(|entry| entry.created).collect());
@@ -170,6 +176,21 @@ impl Desk {
         Err(Error::new(ErrorKind::Unavailable, "the holders change faster than they can be broken"))
     }
 
+    /// What leaves a note for a claim with this ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst a lease was made, which ends by itself.
+    pub(super) async fn note_for(&self, id: ClaimId, ttl: Duration, note: &Note) -> Result<RequestOp> {
+        let lease = self.leases.own(&self.road, ttl.max(NOTE_MIN)).await?;
+        self.note_under(id, note, lease.id)
+    }
+
+    fn note_under(&self, id: ClaimId, note: &Note, lease: i64) -> Result<RequestOp> {
+        let note = serde_json::to_vec(note).map_err(|error| odd().because(error))?;
+        Ok(put(&self.keys.note(id), note, lease))
+    }
+
     /// Takes a key away, and leaves a note for each of its claims; how many, none if it changed meanwhile.
     async fn evict(&self, entry: &Entry, by: &Arc<str>, reason: &Arc<str>) -> Result<usize> {
         let mut notes = Vec::new();
@@ -178,8 +199,7 @@ impl Desk {
             let lease = self.leases.own(&self.road, value.lived().max(NOTE_MIN)).await?;
             for part in &value.claims {
                 let note = Note { by: by.clone(), reason: reason.clone(), number: entry.number_of(part) };
-                let note = serde_json::to_vec(&note).map_err(|error| odd().because(error))?;
-                notes.push(put(&self.keys.note(part.id), note, lease.id));
+                notes.push(self.note_under(part.id, &note, lease.id)?);
             }
         }
         let mut notes = notes.chunks(NOTES_AT_ONCE);

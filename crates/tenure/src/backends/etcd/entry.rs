@@ -1,8 +1,9 @@
 //! How claims lie in etcd: keys, values, and the queue they make.
 //!
-//! A claim is the key `NAME/LEASE-CLAIM`, both in hex, bound to the lease; the key's creation revision is its place and its token.
-//! Go's `concurrency.Mutex` and `etcdctl lock` use `NAME/LEASE`, so both sides see each other's keys in one order. Claims of an
-//! owner that re-enters are added to the value of the key that holds: it keeps its place, whoever looks.
+//! A claim is the key `NAME/LEASE-CLAIM`, both in hex, bound to the lease; the key's creation revision is its place
+//! and its token. Go's `concurrency.Mutex` and `etcdctl lock` use `NAME/LEASE`, so both sides see each other's keys
+//! in one order. Claims of an owner that re-enters are added to the value of the key that holds: it keeps its place,
+//! whoever looks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,11 @@ impl Entry {
         self.value.as_ref()?.claims.iter().find(|part| part.id == id)
     }
 
+    /// Whether this claim of its queue is one of its own.
+    pub(super) fn has(&self, claim: &Claim, now: Moment) -> bool {
+        self.claims(now).iter().any(|(own, _)| (own.id, own.number) == (claim.id, claim.number))
+    }
+
     /// The number a claim of it has.
     pub(super) fn number_of(&self, part: &Part) -> u64 {
         part.number.unwrap_or_else(|| revision(self.created))
@@ -185,7 +191,8 @@ pub(super) fn revision(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }
 
-/// Whether a key is a claim of this name. One of a name below it is not; nor is one without a lease, which would never end: that is data.
+/// Whether a key is a claim of this name. One of a name below it is not; nor is one without a lease, which would
+/// never end: that is data.
 pub(super) fn is_claim_under(under: &[u8], kv: &KeyValue) -> bool {
     kv.lease != 0 && kv.key.get(under.len()..).is_some_and(|rest| !rest.contains(&b'/'))
 }
@@ -298,6 +305,12 @@ impl Keys {
         key
     }
 
+    /// Where the memo of a name is. Outside of the name's own keys: to other clients' mutexes each of those is a
+    /// contender.
+    pub(super) fn memo(&self, name: &Name) -> Vec<u8> {
+        [&self.prefix, &b"\0tenure/memo/"[..], name.as_str().as_bytes()].concat()
+    }
+
     /// The claim that a note is about.
     pub(super) fn noted(&self, key: &[u8]) -> Option<ClaimId> {
         std::str::from_utf8(key.strip_prefix(self.notes().as_slice())?).ok()?.parse().ok()
@@ -393,5 +406,9 @@ mod tests {
         assert_eq!(keys.name_of(b"elsewhere/7f", 1), None);
         assert_eq!(keys.noted(&keys.note(ClaimId(5))), Some(ClaimId(5)));
         assert_eq!(keys.name_of(&keys.note(ClaimId(5)), 1), None);
+        for name in ["orders/42", "x", "a/7f", "a/7f-0000000000000005"] {
+            let key = keys.memo(&Name::new(name).unwrap());
+            assert_eq!((keys.name_of(&key, 1), keys.claim_of(&key)), (None, None), "{name}");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Leases: what keeps keys alive, and since when that may be trusted.
 //!
-//! A keep-alive is answered by whichever member believes to lead, also by one that was deposed or stands still. It therefore counts only
-//! between two answers that the whole cluster stands behind, from the same member in the same term: then the leader of that term took
-//! it while it led. What lies behind one keep-alive is what lies before the next.
+//! A keep-alive is answered by whichever member believes to lead, also by one that was deposed or stands still. It
+//! therefore counts only between two answers that the whole cluster stands behind, from the same member in the same
+//! term: then the leader of that term took it while it led. What lies behind one keep-alive is what lies before the
+//! next.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +23,9 @@ use crate::error::{Error, ErrorKind, Result};
 const SPARE_MAX: usize = 64;
 /// How many leases are made at a time, at least and at most.
 const MAKING: (usize, usize) = (2, 16);
+
+/// The longest lease that etcd makes, in seconds.
+const SECONDS_MAX: i64 = 9_000_000_000;
 
 /// One lease of etcd, as this client knows it.
 #[derive(Debug)]
@@ -79,7 +83,8 @@ impl Lease {
         !self.is_gone() && now.since(self.counted_from()) < self.ttl() / 2
     }
 
-    /// Whether it is time to look for claims that nobody renews: some times per ttl, however many batches its claims come in.
+    /// Whether it is time to look for claims that nobody renews: some times per ttl, however many batches its claims
+    /// come in.
     pub(super) fn is_to_be_swept(&self, now: Moment) -> bool {
         let last = self.swept.load(Ordering::Acquire);
         now.since(Moment(last)) >= self.ttl() / 8
@@ -199,6 +204,23 @@ impl Leases {
     /// As [`shared`](Self::shared).
     pub(super) async fn fresh(&self, road: &Road, ttl: Duration) -> Result<Arc<Lease>> {
         self.make(road, whole_seconds(ttl), ttl, false).await
+    }
+
+    /// A lease for data that are to be kept so long: that nobody keeps alive, nor holds anything by. It may be longer
+    /// than asked for, as etcd has a shortest one.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`shared`](Self::shared).
+    pub(super) async fn for_data(&self, road: &Road, keep: Duration) -> Result<i64> {
+        let _pass = self.making.enter().await;
+        let asked = i64::try_from(whole_seconds(keep)).unwrap_or(i64::MAX).min(SECONDS_MAX);
+        let granted = road.ask(|link| async move { link.grant(asked).await }).await?;
+        if granted.error.is_empty() && granted.ttl >= asked {
+            return Ok(granted.id);
+        }
+        let told = format!("{} s of {asked}: {}", granted.ttl, granted.error);
+        Err(Error::new(ErrorKind::Store, "etcd makes no such lease").because(told))
     }
 
     /// Nothing lives by this lease any more, for sure.

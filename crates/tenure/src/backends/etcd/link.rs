@@ -1,6 +1,6 @@
 //! One connection to one member.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,13 +8,17 @@ use std::time::Duration;
 use futures_util::Stream;
 use prost::Message;
 use tokio::sync::Notify;
+use tonic::body::Body;
 use tonic::client::Grpc;
+use tonic::codegen::Service as _;
+use tonic::codegen::http;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::date;
 use super::error::unconnected;
 use super::url::{Login, Member};
 use super::wire::{
@@ -34,6 +38,7 @@ const MESSAGE_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Link {
     channel: Channel,
+    address: String,
     login: Option<MetadataValue<Ascii>>,
     /// What the latest answer said that the whole cluster stands behind: who answered, and in which term.
     seen: Mutex<Option<Header>>,
@@ -83,6 +88,7 @@ impl Link {
             let channel = endpoint.connect().await.map_err(|error| unconnected(&error))?;
             let mut link = Self {
                 channel,
+                address: member.address.clone(),
                 login: None,
                 seen: Mutex::new(None),
                 probe,
@@ -286,6 +292,28 @@ impl Link {
         self.call("/etcdserverpb.Cluster/MemberList", Nothing {}).await
     }
 
+    /// The `Date` of the member's answer over HTTP; none if it answers without.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(super) async fn date(&self, tls: bool) -> Result<Option<String>, Status> {
+        if !tls {
+            return limited(CONNECT_MAX, date::ask_plainly(&self.address)).await;
+        }
+        // Within TLS the member tells gRPC from all else by what is asked, so that this connection will do.
+        let mut channel = self.channel.clone();
+        let answered = async move {
+            let question = http::Request::get(date::PATH).body(Body::empty());
+            let question = question.map_err(|error| Status::internal(error.to_string()))?;
+            poll_fn(|cx| channel.poll_ready(cx)).await.map_err(|error| unconnected(&error))?;
+            let answer = channel.call(question).await.map_err(|error| unconnected(&error))?;
+            let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+            Ok(date.map(str::to_owned))
+        };
+        limited(CONNECT_MAX, answered).await
+    }
+
     /// Opens a stream of watches.
     ///
     /// # Cancel safety
@@ -310,7 +338,8 @@ impl Link {
 /// Since when nothing is answered.
 #[derive(Debug, Default)]
 struct Silence {
-    /// When the first request was sent that no answer has followed, also if nobody waits for it any more; zero if there is none.
+    /// When the first request was sent that no answer has followed, also if nobody waits for it any more; zero if
+    /// there is none.
     since: AtomicU64,
 }
 

@@ -1,8 +1,8 @@
 //! etcd: one key for each claim, in the order etcd made them.
 //!
-//! `etcd://[USER:PASSWORD@]H1[:2379][,H2,H3][?prefix=/locks/]`. A claim is a key under the name, bound to a lease; the revision that made
-//! the key is its place in the queue and its fencing token. A client that waits watches the keys of the name. Go's
-//! `concurrency.Mutex` and `etcdctl lock` stand in the same queues.
+//! `etcd://[USER:PASSWORD@]H1[:2379][,H2,H3][?prefix=/locks/]`. A claim is a key under the name, bound to a lease;
+//! the revision that made the key is its place in the queue and its fencing token. A client that waits watches the
+//! keys of the name. Go's `concurrency.Mutex` and `etcdctl lock` stand in the same queues.
 //!
 //! | fault | exclusion |
 //! |---|---|
@@ -12,11 +12,12 @@
 //! | a leader that stands still and goes on | kept since 3.4.31 and 3.5.13; before, etcd revokes leases that are renewed, and only the token protects |
 //! | step of a member's clock | kept: leases count on clocks that do not step |
 //!
-//! Tokens are revisions: they grow as long as the cluster keeps its data. A cluster restored from a backup goes on from that backup's
-//! revision: raise it (`etcdutl snapshot restore --bump-revision`), or begin with fresh names.
+//! Tokens are revisions: they grow as long as the cluster keeps its data. A cluster restored from a backup goes on
+//! from that backup's revision: raise it (`etcdutl snapshot restore --bump-revision`), or begin with fresh names.
 
 mod claim;
 mod convoy;
+mod date;
 mod desk;
 mod doctor;
 mod ear;
@@ -26,12 +27,14 @@ mod error;
 mod glance;
 mod lease;
 mod link;
+mod memo;
 mod renew;
 mod road;
 mod silence;
 mod sweep;
 mod table;
 mod turns;
+mod unless_held;
 mod url;
 mod versions;
 mod views;
@@ -43,20 +46,21 @@ mod wire;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use self::desk::Desk;
 use self::url::Settings;
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival, carried,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Memo,
+    MemoWrite, MemoWritten, MemosSurvive, ReleaseRequest, Released, RenewRequest, Renewed, Survival, WaiterBreak,
+    carried,
 };
 use crate::clock::Clock;
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::NameView;
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// One client of etcd.
@@ -135,6 +139,7 @@ const GUARANTEES: Guarantees = Guarantees {
     partition: Survival::Kept,
     clock_step: Survival::Kept,
     tokens: "while the cluster keeps its data; not after a restore from a backup",
+    memos: Some(MemosSurvive::new(true, true, true)),
 };
 
 impl Backend for EtcdBackend {
@@ -163,8 +168,12 @@ impl Backend for EtcdBackend {
         self.with(|desk| async move { desk.renew(batch, fresh).await })
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
         let name = name.clone();
+        let ReleaseRequest { id, number, waiting_only, owner: _ } = request;
+        if waiting_only {
+            return self.with(|desk| async move { desk.release_unless_held(&name, id, number).await });
+        }
         self.with(|desk| async move { desk.release(&name, id, number).await })
     }
 
@@ -173,9 +182,14 @@ impl Backend for EtcdBackend {
         Box::pin(std::future::ready(Err(error)))
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
         let name = name.clone();
-        self.with(|desk| async move { desk.break_holders(&name, owner.as_ref(), &by, &reason).await })
+        self.with(|desk| async move { desk.break_holders(&name, &request).await })
+    }
+
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        let name = name.clone();
+        self.with(|desk| async move { desk.break_waiter(&name, &request).await })
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
@@ -186,6 +200,20 @@ impl Backend for EtcdBackend {
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         let prefix = prefix.to_owned();
         self.with(|desk| async move { desk.scan(&prefix, after.as_ref(), limit).await })
+    }
+
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        let name = name.clone();
+        self.with(|desk| async move { desk.write_memo(&name, &write).await })
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let name = name.clone();
+        self.with(|desk| async move { desk.memo(&name).await })
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        self.with(|desk| async move { desk.time().await })
     }
 
     fn close(&self) -> Call<()> {

@@ -212,7 +212,8 @@ impl Desk {
 
     /// The fronts of the queues in which claims wait: each once, and as they are known where they are watched.
     async fn fronts(&self, claims: &[&Asked]) -> Fronts {
-        let waits = claims.iter().filter(|asked| !asked.known.holds).map(|asked| &asked.known.name);
+        let needs = |asked: &&&Asked| !asked.known.holds || asked.request.number.is_some();
+        let waits = claims.iter().filter(needs).map(|asked| &asked.known.name);
         let names: HashSet<&Name> = waits.collect();
         let fronts = names.into_iter().map(|name| async move {
             // The queue is made once for all that wait in it.
@@ -271,6 +272,15 @@ impl Desk {
             }
             return Ok(gone);
         };
+        let number = own.number_of(part);
+        if !asked.request.means(number) {
+            let front = fronts.get(&known.name).ok_or_else(odd)?;
+            let (_, queue) = front.as_ref().map_err(Error::again)?;
+            let ttl = Duration::from_micros(part.ttl);
+            let there = queue.standing(id, self.wall()).filter(|standing| standing.number == number);
+            let state = there.map_or_else(|| Err(queue.place_at_the_end(self.wall())), |standing| standing.state);
+            return Ok(Renewed::Stands(Standing { number, ttl, state }));
+        }
         if own.lease != known.lease.id {
             // Bound to another lease meanwhile, which lives longer: that one is to be kept alive.
             let lease = self.leases.of_key(own.lease, Duration::from_micros(part.ttl));
@@ -280,7 +290,6 @@ impl Desk {
         if !kept.counts(read.header) {
             return Ok(Renewed::Unknown("the leader of etcd changed meanwhile".into()));
         }
-        let number = own.number_of(part);
         let renewed = self.vouch(id, &known.key, known.created, |known| {
             known.asked = known.asked.max(now);
             known.created = own.created;

@@ -78,14 +78,14 @@ impl Desk {
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // real servers take real time
-mod tests {
+pub(super) mod tests {
     use std::sync::mpsc;
     use std::time::Instant;
 
     use super::super::EtcdBackend;
     use super::super::watched::Watched;
     use super::*;
-    use crate::backend::{Backend as _, Claimed, Event, RenewRequest, Shape};
+    use crate::backend::{Backend as _, Claimed, Event, ReleaseRequest, RenewRequest, Shape};
     use crate::clock::SystemClock;
     use crate::machine::ClaimRequest;
     use crate::owner::Owner;
@@ -94,7 +94,7 @@ mod tests {
     /// How long a name may take to be watched.
     const WATCHED_MAX: Duration = Duration::from_secs(60);
 
-    fn claim() -> ClaimRequest {
+    pub(in super::super) fn claim() -> ClaimRequest {
         ClaimRequest {
             id: ClaimId::random(),
             owner: Owner::random(),
@@ -125,11 +125,11 @@ mod tests {
         waiter.listen(Arc::new(move |event| drop(tell.send(event))));
         let name = Name::new(format!("silent/{:016x}", rand::random::<u64>())).unwrap();
         let (held, waits) = (claim(), claim());
-        let (held_id, id) = (held.id, waits.id);
-        holder.claim(&name, held).await.unwrap();
+        let id = waits.id;
+        holder.claim(&name, held.clone()).await.unwrap();
         let begun = Instant::now();
         let stands = |claimed: &Claimed| matches!(claimed, Claimed::Stands(standing) if standing.state.is_err());
-        assert!(stands(&waiter.claim(&name, waits).await.unwrap().value));
+        assert!(stands(&waiter.claim(&name, waits.clone()).await.unwrap().value));
         // One more behind it: that it is told shows that the watch is served at once, and the queue is not read again
         // and again.
         holder.claim(&name, claim()).await.unwrap();
@@ -137,24 +137,24 @@ mod tests {
             let told = |watched: &mut Watched| watched.is_told(id) && !watched.may_lag();
             waiter.desk.ear.watches().name(&name).is_some_and(told)
         };
-        let renewal = |id| vec![RenewRequest { name: name.clone(), id, ttl: TTL }];
+        let renewal = |claim: &ClaimRequest| vec![RenewRequest::of(&name, claim)];
         while !is_told() {
             assert!(begun.elapsed() < WATCHED_MAX, "the name is not watched");
             // On a busy machine that may take longer than the claims live by themselves.
-            holder.renew(renewal(held_id), false).await.unwrap();
-            waiter.renew(renewal(id), false).await.unwrap();
+            holder.renew(renewal(&held), false).await.unwrap();
+            waiter.renew(renewal(&waits), false).await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         // A last read of the queue that is under way would show the release.
         tokio::time::sleep(Duration::from_millis(200)).await;
         waiter.desk.ear.watches().fall_silent(&name);
-        holder.release(&name, held_id, None).await.unwrap();
+        holder.release(&name, ReleaseRequest::of(&held)).await.unwrap();
         let released = Instant::now();
         let is_granted = |event: Event| matches!(event, Event::Granted { id: granted, .. } if granted == id);
         while !told.try_iter().any(is_granted) {
             assert!(released.elapsed() < 2 * TTL + GRACE, "the name is wedged");
             // By its watch the renewal knows no better.
-            waiter.renew(renewal(id), false).await.unwrap();
+            waiter.renew(renewal(&waits), false).await.unwrap();
             tokio::time::sleep(TTL / 8).await;
         }
     }

@@ -16,7 +16,8 @@ use crate::machine::Grant;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
-/// How often a queue is read while its watch may lag: for somewhat longer than etcd takes between two looks at such watches.
+/// How often a queue is read while its watch may lag: for somewhat longer than etcd takes between two looks at such
+/// watches.
 const LIST_EVERY: Duration = Duration::from_millis(10);
 const LISTS_MAX: u32 = 12;
 /// How long a queue may be that is read so often.
@@ -25,7 +26,8 @@ const LIST_MAX: usize = 64;
 impl Desk {
     /// A watch on a name has begun: its keys are read, and from then on known by what is told.
     ///
-    /// If others wrote while it was made, etcd tells nothing before its next look at watches that lag: until then a short queue is read again.
+    /// If others wrote while it was made, etcd tells nothing before its next look at watches that lag: until then a
+    /// short queue is read again.
     pub(super) fn list(self: &Arc<Self>, name: Name, number: i64) {
         let desk = self.clone();
         self.runtime.spawn(async move {
@@ -83,8 +85,9 @@ impl Desk {
         }
     }
 
-    /// What a claim is given that holds by this key. The key was there when those before it were gone, so it held from then on; that its
-    /// lease lives is known since when it was last kept alive, and its deadline counts from there.
+    /// What a claim is given that holds by this key. The key was there when those before it were gone, so it held
+    /// from then on; that its lease lives is known since when it was last kept alive, and its deadline counts from
+    /// there.
     fn plainly_holds(&self, line: &Line, own: &Entry, id: ClaimId) -> Option<Grant> {
         let first = line.find(id).is_some_and(|found| found.key == own.key);
         let queue = line.queue(self.wall());

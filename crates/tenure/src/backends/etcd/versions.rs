@@ -12,7 +12,8 @@ use super::error::is_of_the_member;
 use super::link::Link;
 use super::wire::StatusResponse;
 
-/// How long whoever connects waits for the members to tell. A member that takes longer counts as one that may lose leases.
+/// How long whoever connects waits for the members to tell. A member that takes longer counts as one that may lose
+/// leases.
 const TELL_MAX: Duration = Duration::from_millis(500);
 
 /// What the members told, by their addresses.
@@ -28,7 +29,8 @@ impl Versions {
         self.told().insert(member.to_owned(), version.to_owned());
     }
 
-    /// Whether all these members keep leases that are renewed. One that may not, or has not told, is enough to lose one.
+    /// Whether all these members keep leases that are renewed. One that may not, or has not told, is enough to lose
+    /// one.
     pub(super) fn keep_leases<'a>(&self, mut members: impl Iterator<Item = &'a str>) -> bool {
         let told = self.told();
         members.all(|member| told.get(member).and_then(|version| numbers(version)).is_some_and(|it| !loses_leases(it)))

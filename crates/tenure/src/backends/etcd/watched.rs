@@ -1,10 +1,12 @@
-//! A name that this client waits for: its keys, as one watch on all of them tells, and the claims of this client among them.
+//! A name that this client waits for: its keys, as one watch on all of them tells, and the claims of this client
+//! among them.
 //!
-//! The watch is kept as long as there are waiters, and a little longer. A watch for each wait would be made while others write, and
-//! etcd then serves it late: it puts one that begins before its latest revision among those that lag, which it looks at ten times a second.
-//! And nobody has to read a queue, long as it may be, to know who is next.
+//! The watch is kept as long as there are waiters, and a little longer. A watch for each wait would be made while
+//! others write, and etcd then serves it late: it puts one that begins before its latest revision among those that
+//! lag, which it looks at ten times a second. And nobody has to read a queue, long as it may be, to know who is next.
 //!
-//! What is known may be old, and errs on the safe side: of the keys before a claim none is ever added, they only go, or take less.
+//! What is known may be old, and errs on the safe side: of the keys before a claim none is ever added, they only go,
+//! or take less.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

@@ -68,6 +68,9 @@ pub(super) struct RangeRequest {
     pub(super) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
+    /// As of when; zero is now.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
     #[prost(int32, tag = "5")]
     pub(super) sort_order: i32,
     #[prost(int32, tag = "6")]

@@ -42,13 +42,13 @@ impl Files {
 
 impl Pem {
     /// Those to trust: the authorities of the file.
-    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    #[cfg(any(feature = "http", feature = "postgres", feature = "zookeeper"))]
     pub(in crate::backends) fn roots(&self) -> Option<RootCertStore> {
         self.ca.as_ref().map(|ca| roots(ca))
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "http", feature = "postgres", feature = "zookeeper"))]
 impl Identity {
     /// The certificate, those that vouch for it, and the key.
     pub(in crate::backends) fn parsed(&self) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::error::{Error, ErrorKind};
 
 /// How long most servers may take for the first bytes of their answer to a greeting.
-#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "http", feature = "postgres", feature = "redis"))]
 pub(in crate::backends) const GREETING_MAX: Duration = Duration::from_millis(500);
 
 /// What servers say of a client's certificate, or of there being none.
@@ -25,7 +25,7 @@ const ALERTS: [&str; 7] = [
 ];
 
 /// The shortest greeting of TLS 1.2 that a server answers, if only to refuse it.
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "http", feature = "redis", feature = "zookeeper"))]
 const CLIENT_HELLO: [u8; 50] = {
     let mut hello = [0; 50];
     // A record (handshake, 45 bytes) with a message (client hello, 41 bytes) of version 1.2; its random part may be
@@ -83,14 +83,14 @@ pub(in crate::backends) async fn first_bytes<const N: usize>(
 /// # Cancel safety
 ///
 /// Cancel safe: nothing is asked of the server.
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "http", feature = "redis", feature = "zookeeper"))]
 pub(in crate::backends) async fn speaks_tls(address: (&str, u16), limit: Duration) -> bool {
     // An alert or a handshake, of any version.
     matches!(first_bytes(address, &CLIENT_HELLO, limit).await, Some([0x15 | 0x16, 3]))
 }
 
 /// What to write where a port speaks other than the URL says.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "http", feature = "zookeeper"))]
 pub(in crate::backends) fn misfit(server: &str, advice: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("cannot talk to {server}: it {advice}"))
 }
@@ -100,6 +100,8 @@ pub(in crate::backends) fn misfit(server: &str, advice: &str) -> Error {
 pub(in crate::backends) enum Distrust {
     /// We trust nobody who signed the server's certificate.
     Issuer,
+    /// The server shows the certificate of a CA, as `openssl req -x509` makes it.
+    Authority,
     /// The server's certificate names another host.
     Name,
     /// The server's certificate is not valid yet, or no longer.
@@ -115,6 +117,7 @@ impl Distrust {
             let has = |words: [&str; 2]| words.iter().any(|words| why.contains(words));
             return Some(match () {
                 () if has(["not valid for name", "NotValidForName"]) => Self::Name,
+                () if why.contains("CaUsedAsEndEntity") => Self::Authority,
                 () if has(["certificate expired", "Expired"]) || has(["not valid yet", "NotValidYet"]) => Self::Time,
                 () => Self::Issuer,
             });
@@ -130,6 +133,13 @@ impl Distrust {
                 ErrorKind::Store,
                 format!(
                     "the certificate of {server} is signed by nobody who is trusted: name the file of its CA by {ca}=FILE"
+                ),
+            ),
+            Self::Authority => (
+                ErrorKind::Store,
+                format!(
+                    "the certificate of {server} is that of a CA, which no server may show: make one with CA:FALSE (openssl \
+                     req -x509 -addext basicConstraints=critical,CA:FALSE), or sign one with this CA"
                 ),
             ),
             Self::Name => (
@@ -179,6 +189,8 @@ mod tests {
             let told = format!("transport error: {}", rustls::Error::InvalidCertificate(error));
             assert_eq!(Distrust::of(&told), Some(distrust), "{told}");
         }
+        let shown = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))";
+        assert_eq!(Distrust::of(shown), Some(Distrust::Authority));
         for (alert, distrust) in [
             (AlertDescription::CertificateRequired, Some(Distrust::Client)),
             (AlertDescription::BadCertificate, Some(Distrust::Client)),

@@ -1,5 +1,6 @@
 //! Where operations are asked for, and the connections that serve them.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::owner::ClaimId;
 
 /// How many connections look at names.
 const LOOKS_MAX: usize = 2;
+/// How many connections write memos.
+const MEMO_WRITES_MAX: usize = 2;
 /// How long a connection without work is kept.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How often a transaction is tried that others were in the way of.
@@ -36,6 +39,10 @@ pub(super) struct Desk {
     /// Rung when there was work, after which there may be something to sweep.
     pub(super) worked: Arc<Notify>,
     pub(super) looks: Arc<Semaphore>,
+    /// The connections that write memos: those may have to wait for a row.
+    pub(super) memo_writes: Arc<Semaphore>,
+    /// Whether the table of memos is known to be there.
+    pub(super) has_memos: AtomicBool,
 }
 
 impl Desk {
@@ -49,6 +56,8 @@ impl Desk {
             state: Mutex::default(),
             worked: Arc::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            memo_writes: Arc::new(Semaphore::new(MEMO_WRITES_MAX)),
+            has_memos: AtomicBool::new(false),
         });
         desk.state().idle.push(first);
         desk.runtime.spawn(close_idle(Arc::downgrade(&desk)));
@@ -166,7 +175,8 @@ pub(super) fn waits(outcome: &Outcome) -> Option<bool> {
     match outcome {
         Outcome::Stands(standing) | Outcome::Moved(standing) => Some(standing.state.is_err()),
         Outcome::Gone | Outcome::Broken(_) | Outcome::Released | Outcome::Busy(_) | Outcome::Refused(_) => Some(false),
-        Outcome::Evicted(_) | Outcome::Done => None,
+        // One that holds has yet to hear what it was given.
+        Outcome::Evicted(_) | Outcome::WaiterEnded { .. } | Outcome::Done | Outcome::Holds => None,
     }
 }
 
@@ -181,6 +191,6 @@ pub(super) fn claim_of(op: &Op) -> Option<ClaimId> {
         Op::Claim(request) => Some(request.id),
         Op::Renew { id, .. } | Op::Release { id, .. } => Some(*id),
         Op::NextBlock { next, .. } => Some(next.id),
-        Op::Break { .. } | Op::Skip { .. } => None,
+        Op::Break { .. } | Op::BreakWaiter { .. } | Op::Skip { .. } => None,
     }
 }

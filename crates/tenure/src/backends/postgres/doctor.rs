@@ -20,10 +20,12 @@ use crate::error::Result;
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', 'fsync', 'full_page_writes', \
     'synchronous_commit', 'synchronous_standby_names', 'max_connections', 'superuser_reserved_connections', 'autovacuum', \
     'default_transaction_isolation', 'statement_timeout')";
-/// The rights on the tables, in the order in which they are granted.
+/// The rights on the tables, in the order in which they are granted. Of a table that is not there, as that of memos
+/// may be, none is missed.
 const RIGHTS: &str = "SELECT t.relation, r.privilege FROM (VALUES ('names', 'SELECT'), ('names', 'INSERT'), ('names', 'UPDATE'), \
-    ('names', 'DELETE'), ('meta', 'SELECT'), ('meta', 'UPDATE')) AS r(relation, privilege), \
-    LATERAL (SELECT $1 || '.' || r.relation) AS t(relation) WHERE NOT has_table_privilege(t.relation, r.privilege)";
+    ('names', 'DELETE'), ('meta', 'SELECT'), ('meta', 'UPDATE'), ('memos', 'SELECT'), ('memos', 'INSERT'), ('memos', 'UPDATE'), \
+    ('memos', 'DELETE')) AS r(relation, privilege), LATERAL (SELECT $1 || '.' || r.relation) AS t(relation) \
+    WHERE NOT has_table_privilege(to_regclass(t.relation), r.privilege)";
 /// How many round trips are measured; the middle one is told.
 const PINGS: usize = 11;
 /// How far clocks may be apart before it is told.
@@ -207,7 +209,7 @@ async fn connections(look: &mut Look, settings: &Settings, checkup: &mut Checkup
     if most > 0 && used * 10 >= most * 8 {
         checkup.problem(
             format!("{used} of {most} connections are in use"),
-            "a client that finds none cannot take, renew or release a lock; each client of tenure keeps one and opens up to twelve",
+            "a client that finds none cannot take, renew or release a lock; each client of tenure keeps one and opens up to fourteen",
             "raise max_connections, or put a pooler between (with ?listen= for a direct one)",
         );
     }

@@ -1,5 +1,5 @@
-//! A lone operation, done by whoever asks: nothing is pending that it could share a statement with, and two tasks that wake each other
-//! would take longer than the statement.
+//! A lone operation, done by whoever asks: nothing is pending that it could share a statement with, and two tasks
+//! that wake each other would take longer than the statement.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ impl Errand {
     ///
     /// # Cancel safety
     ///
-    /// Cancelling leaves the outcome unknown: the statement may be on its way. Its connection is closed, as its answer would be the
-    /// next one's. It is one statement by itself, so no transaction stays open.
+    /// Cancelling leaves the outcome unknown: the statement may be on its way. Its connection is closed, as its
+    /// answer would be the next one's. It is one statement by itself, so no transaction stays open.
     pub(super) async fn run(mut self) -> Result<Outcome> {
         // Not put back if this is dropped on the way.
         let (link, asked) = (self.link.take(), self.asked.as_ref());
@@ -76,8 +76,8 @@ impl Errand {
 
 impl Drop for Errand {
     fn drop(&mut self) {
-        // One that was never begun, or that nobody waits for any longer: a release is done all the same. A claim must not be, as it
-        // could come after its release.
+        // One that was never begun, or that nobody waits for any longer: a release is done all the same. A claim must
+        // not be, as it could come after its release.
         let unfinished = self.asked.take().filter(|(_, op)| matches!(op, Op::Release { .. }));
         let again = |asked| Task { kind: Kind::Release, ops: vec![asked], reply: oneshot::channel().0 };
         let mut state = self.desk.state();

@@ -65,6 +65,11 @@ pub(super) fn is_missing_table(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME))
 }
 
+/// Whether the user lacks a right.
+pub(super) fn is_denied(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
+}
+
 /// Whether this server takes no writes (any more).
 pub(super) fn is_read_only(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)

@@ -1,8 +1,8 @@
 //! How a client hears: one connection that listens on a channel of its own.
 //!
-//! The same connection holds an advisory lock whose key is in the channel's name, so that whoever grants a claim can see in the same
-//! transaction whether its client is there. Where nothing is heard, as behind a pooler of transactions, the client looks at the
-//! names it waits for again and again.
+//! The same connection holds an advisory lock whose key is in the channel's name, so that whoever grants a claim can
+//! see in the same transaction whether its client is there. Where nothing is heard, as behind a pooler of
+//! transactions, the client looks at the names it waits for again and again.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -31,8 +31,8 @@ const HEARD_MAX: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(3);
 /// The pause before another try to listen, and between two looks at what is waited for: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long a client that connects and hears nothing waits before it tries to listen again, at first and at most: behind a pooler that is
-/// in vain.
+/// How long a client that connects and hears nothing waits before it tries to listen again, at first and at most:
+/// behind a pooler that is in vain.
 const DEAF_FOR: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(60));
 /// The most names that are looked at by one statement.
 const LOOK_AT_MAX: usize = 256;
@@ -123,7 +123,8 @@ impl Inbox {
         drop(self.shared.listener.set(listener));
     }
 
-    /// Where this client is told of grants; nowhere if that is in vain, so that nobody passes it over for not being heard.
+    /// Where this client is told of grants; nowhere if that is in vain, so that nobody passes it over for not being
+    /// heard.
     pub(super) fn address(&self) -> Arc<str> {
         if self.shared.deaf.load(Ordering::Acquire) { "".into() } else { self.channel.clone() }
     }
@@ -189,8 +190,8 @@ impl Keeper {
 
     /// Opens the connection, and sees whether it hears what is said over another.
     ///
-    /// Said over the same one it would prove nothing: a pooler that has just one client lets it have the same connection of the
-    /// server again.
+    /// Said over the same one it would prove nothing: a pooler that has just one client lets it have the same
+    /// connection of the server again.
     async fn listen(&self) -> Result<Option<Link>> {
         let Self { desk, channel, shared } = self;
         let weak = Arc::downgrade(shared);
@@ -237,8 +238,8 @@ impl Keeper {
         let mut hello = shared.hello.subscribe();
         let text = Message::Hello { nonce }.text();
         other.query(HELLO, &[(&channel, Type::TEXT), (&text, Type::TEXT)]).await?;
-        // With nothing asked meanwhile: a pooler passes on what its connection hears to whoever it works for at that moment, and to
-        // nobody at rest.
+        // With nothing asked meanwhile: a pooler passes on what its connection hears to whoever it works for at that
+        // moment, and to nobody at rest.
         let told = timeout(HEARD_MAX, hello.wait_for(|heard| *heard == nonce)).await.is_ok();
         let heard = told && backend(link).await? == own;
         if !heard {

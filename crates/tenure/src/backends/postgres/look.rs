@@ -1,8 +1,8 @@
-//! Connections to look at names with, which nobody's lease depends on.
+//! Connections that nobody's lease depends on: to look at names with, and to write memos.
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::Row;
 
 use super::desk::Desk;
@@ -10,7 +10,7 @@ use super::error::unavailable;
 use super::link::{Link, Param};
 use crate::error::{Certainty, Error, ErrorKind, Result};
 
-/// A connection to look at names with; given back when dropped.
+/// A connection to look at names or write memos with; given back when dropped.
 pub(super) struct Look {
     desk: Arc<Desk>,
     link: Option<Link>,
@@ -24,14 +24,26 @@ impl Look {
     ///
     /// Cancel safe: it only looks.
     pub(super) async fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        let link = match self.link.take().filter(|link| !link.is_closed()) {
-            Some(link) => link,
-            None => self.desk.open_link().await?,
-        };
-        // Not put back if this is dropped on the way: the answer would be the next one's.
+        let link = self.take().await?;
         let rows = link.query(sql, params).await;
-        self.link = Some(link);
+        self.put_back(link);
         rows
+    }
+
+    /// The connection. Not put back if its user is dropped on the way: the answer would be the next one's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a connection that is not finished is closed.
+    pub(super) async fn take(&mut self) -> Result<Link> {
+        match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => Ok(link),
+            None => self.desk.open_link().await,
+        }
+    }
+
+    pub(super) fn put_back(&mut self, link: Link) {
+        self.link = Some(link);
     }
 }
 
@@ -42,7 +54,8 @@ impl Drop for Look {
 }
 
 impl Desk {
-    /// Refuses what stands between if it shares connections statement by statement: it would do until somebody has to wait.
+    /// Refuses what stands between if it shares connections statement by statement: it would do until somebody has to
+    /// wait.
     ///
     /// # Cancel safety
     ///
@@ -70,7 +83,16 @@ impl Desk {
     ///
     /// Cancel safe: it only waits.
     pub(super) async fn look(self: &Arc<Self>) -> Result<Look> {
-        let permit = self.looks.clone().acquire_owned().await;
+        self.one_of(&self.looks).await
+    }
+
+    /// A connection, once there are fewer than allowed of its kind.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only waits.
+    pub(super) async fn one_of(self: &Arc<Self>, kind: &Arc<Semaphore>) -> Result<Look> {
+        let permit = kind.clone().acquire_owned().await;
         let permit = permit.map_err(|_| unavailable("the client of PostgreSQL was closed"))?;
         let link = self.state().idle.pop();
         Ok(Look { desk: self.clone(), link, _permit: permit })

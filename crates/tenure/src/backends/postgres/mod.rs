@@ -13,6 +13,9 @@
 //! | failover to a standby | kept if replication is synchronous; else two leases may be valid at once, and only the token protects |
 //! | step of the server's clock | forward: claims end early, and only the token protects |
 //!
+//! Memos are rows of a table of their own, on the disk when they are answered. A standby that no commit waits for may
+//! lack the latest.
+//!
 //! Tokens are the server's time in microseconds, or one more than the last: they grow whatever the clock does, as
 //! long as the tables live.
 
@@ -30,6 +33,7 @@ mod inbox;
 mod lanes;
 mod link;
 mod look;
+mod memos;
 mod news;
 mod plain;
 mod preparing;
@@ -47,10 +51,11 @@ mod work;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tokio_postgres::types::Type;
 
-use self::desk::{Desk, claim_of, waits};
+use self::desk::{Desk, claim_of, odd, waits};
 use self::inbox::Inbox;
 use self::lanes::Outcomes;
 use self::link::Link;
@@ -58,8 +63,9 @@ use self::preparing::Preparing;
 use self::rows::{cell, queue_of, unsigned};
 use self::url::Settings;
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival, carried,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Memo,
+    MemoWrite, MemoWritten, MemosSurvive, ReleaseRequest, Released, RenewRequest, Renewed, Survival, WaitedFor,
+    WaiterBreak, carried,
 };
 use crate::clock::{Clock, Moment};
 use crate::doctor::Checkup;
@@ -67,7 +73,7 @@ use crate::error::Result;
 use crate::machine::{NameView, Op, Outcome};
 use crate::name::Name;
 use crate::outcome;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// One client of PostgreSQL.
@@ -132,10 +138,11 @@ impl PostgresBackend {
 
     /// Asks for one operation, and keeps account of the claim if it waits.
     fn apply(&self, name: &Name, op: Op) -> impl Future<Output = Result<Outcome>> + Send + use<> {
-        // Whether or not it is answered, nobody waits for it any longer.
-        if let Op::Release { id, .. } | Op::NextBlock { id, .. } = &op {
+        // Whether or not it is answered, nobody waits for it any longer. Of one that may go on, the answer tells.
+        if let Op::Release { id, waiting_only: false, .. } | Op::NextBlock { id, .. } = &op {
             self.inbox.waits_not(*id);
         }
+        let leaves = if let Op::Release { id, waiting_only: true, .. } = &op { Some(*id) } else { None };
         let joins = match &op {
             Op::Claim(request) | Op::NextBlock { next: request, .. } => {
                 Some((request.id, name.clone(), request.inbox.clone()))
@@ -152,6 +159,9 @@ impl PostgresBackend {
                     None => {}
                 }
             }
+            if let Some(id) = leaves.filter(|_| waits(&outcome) == Some(false)) {
+                inbox.waits_not(id);
+            }
             Ok(outcome)
         }
     }
@@ -159,7 +169,7 @@ impl PostgresBackend {
 
 impl Backend for PostgresBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { pushes: self.inbox.hears(), ..Capabilities::ALL }
+        Capabilities { pushes: self.inbox.hears(), alerts: self.inbox.hears(), ..Capabilities::ALL }
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -173,6 +183,8 @@ impl Backend for PostgresBackend {
             partition: Survival::Kept,
             clock_step: Survival::FencedOnly,
             tokens: "while the tables live; after their loss while the server's clock does not step back",
+            // A standby has them for sure only if commits wait for it, which no client can rely on.
+            memos: Some(MemosSurvive::new(true, false, true)),
         }
     }
 
@@ -193,7 +205,8 @@ impl Backend for PostgresBackend {
 
     fn renew(&self, batch: Vec<RenewRequest>, fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let counted_from = self.clock.now();
-        let ops = batch.into_iter().map(|RenewRequest { name, id, ttl }| (name, Op::Renew { id, ttl })).collect();
+        let op = |RenewRequest { name, id, ttl, number, .. }| (name, Op::Renew { id, ttl, number });
+        let ops = batch.into_iter().map(op).collect();
         let applied = self.apply_all(ops, fresh);
         carried(&self.desk.runtime, async move {
             let mut outcomes = applied.await?;
@@ -209,8 +222,8 @@ impl Backend for PostgresBackend {
         })
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
-        let applied = self.apply(name, Op::Release { id, number });
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
+        let applied = self.apply(name, request.into());
         carried(&self.desk.runtime, async move { applied.await.map(outcome::released) })
     }
 
@@ -221,9 +234,14 @@ impl Backend for PostgresBackend {
         carried(&self.desk.runtime, async move { Ok(Answer { value: outcome::block(applied.await?), counted_from }) })
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        let applied = self.apply(name, Op::Break { owner, by, reason });
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
+        let applied = self.apply(name, request.into());
         carried(&self.desk.runtime, async move { Ok(outcome::evicted(&applied.await?)) })
+    }
+
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        let applied = self.apply(name, request.into());
+        carried(&self.desk.runtime, async move { Ok(outcome::waiter_ended(&applied.await?)) })
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
@@ -234,6 +252,47 @@ impl Backend for PostgresBackend {
                 Some(row) => Ok(NameView::of(name, &queue_of(row)?, now_of(row)?)),
                 None => Ok(NameView::free(name)),
             }
+        })
+    }
+
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        let (desk, name) = (self.desk.clone(), name.clone());
+        carried(&self.desk.runtime, async move { desk.write_memo(&name, &write).await })
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let (desk, name) = (self.desk.clone(), name.clone());
+        carried(&self.desk.runtime, async move { desk.memo(&name).await })
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        let desk = self.desk.clone();
+        carried(&self.desk.runtime, async move {
+            let rows = desk.look().await?.query(&desk.statements.time, &[]).await?;
+            let now = rows.first().map(now_of).transpose()?.ok_or_else(odd)?;
+            Ok(SystemTime::UNIX_EPOCH + Duration::from_micros(now.as_micros()))
+        })
+    }
+
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        let desk = self.desk.clone();
+        carried(&self.desk.runtime, async move {
+            let after = after.map_or_else(String::new, |name| name.as_str().to_owned());
+            let page = i64::try_from(limit).unwrap_or(i64::MAX);
+            let params: [link::Param<'_>; 2] = [(&after, Type::TEXT), (&page, Type::INT8)];
+            let rows = desk.look().await?.query(&desk.statements.waited_for, &params).await?;
+            let mut found = WaitedFor::default();
+            for row in &rows {
+                let name: String = cell(row, "name")?;
+                found.after = Some(Name::new(&name)?).filter(|_| rows.len() >= limit);
+                match view_of(&name, row) {
+                    // All who waited may have died.
+                    Ok(view) if view.waiters.is_empty() => {}
+                    Ok(view) => found.views.push(view),
+                    Err(error) => tracing::warn!(%error, "left out of a list"),
+                }
+            }
+            Ok(found)
         })
     }
 

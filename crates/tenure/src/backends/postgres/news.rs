@@ -74,6 +74,11 @@ impl News {
                 self.add(&ended.inbox, &Message::Broken { claim: ended.id, number: ended.number, by, reason });
             }
         }
+        if let (Outcome::WaiterEnded { id, inbox, number }, Op::BreakWaiter { by, reason, .. }) = (&applied.outcome, op)
+        {
+            let (by, reason) = (by.to_string(), reason.to_string());
+            self.add(inbox, &Message::Broken { claim: *id, number: *number, by, reason });
+        }
     }
 
     fn add(&mut self, inbox: &str, message: &Message) {

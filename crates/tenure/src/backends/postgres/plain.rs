@@ -1,7 +1,8 @@
-//! The plain case: a name that is free, or has one claim and nobody waiting. One statement takes, renews or frees many of them.
+//! The plain case: a name that is free, or has one claim and nobody waiting. One statement takes, renews or frees
+//! many of them.
 //!
-//! Rows that somebody else has locked are passed over, so that no name holds another one up. What a statement does not answer is therefore
-//! not known: the rule decides it, by whoever may wait for the row.
+//! Rows that somebody else has locked are passed over, so that no name holds another one up. What a statement does
+//! not answer is therefore not known: the rule decides it, by whoever may wait for the row.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -24,8 +25,8 @@ use crate::token::Token;
 type Answered = HashMap<usize, Outcome>;
 
 impl Desk {
-    /// Runs a statement, again if others were in its way. Nothing is answered if they always were: whoever asks goes by the rule then,
-    /// which waits for them.
+    /// Runs a statement, again if others were in its way. Nothing is answered if they always were: whoever asks goes
+    /// by the rule then, which waits for them.
     async fn retried(&self, link: &Link, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
         for _ in 0..TRIES_MAX {
             match link.raw(sql, params).await? {
@@ -72,7 +73,7 @@ impl Desk {
                 let grant = Grant { token: Token(token), block_end, at: Moment(at) };
                 Ok(Some(Outcome::Stands(Standing { number: token, ttl: request.ttl, state: Ok(grant) })))
             }
-            Op::Release { id, number } => {
+            Op::Release { id, number, waiting_only: false } => {
                 let (id, number) = (id.0.cast_signed(), number.map(signed));
                 let params: [Param<'_>; 3] = [(&text, Type::TEXT), (&id, Type::INT8), (&number, Type::INT8)];
                 let Statements { release_direct, release_one, .. } = &self.statements;
@@ -95,8 +96,8 @@ impl Desk {
         for (index, (name, op)) in ops.iter().enumerate() {
             let Op::Claim(request) = op else { continue };
             let id = request.id.0.cast_signed();
-            // A statement may touch a row once only; whoever comes second would not find it free anyway. And answers are told apart by their
-            // ids, which those who choose them may use for several names.
+            // A statement may touch a row once only; whoever comes second would not find it free anyway. And answers
+            // are told apart by their ids, which those who choose them may use for several names.
             if apart.get(index) == Some(&true) || places.contains_key(&id) || !seen.insert(name) {
                 continue;
             }
@@ -146,7 +147,8 @@ impl Desk {
         let (mut names, mut ids, mut numbers) = (vec![], vec![], vec![]);
         let mut places = HashMap::new();
         for (index, (name, op)) in ops.iter().enumerate() {
-            let Op::Release { id, number } = op else { continue };
+            // Whether one waits, only the rule tells.
+            let Op::Release { id, number, waiting_only: false } = op else { continue };
             // The same one twice: the rule answers for the second.
             if apart.get(index) == Some(&true) || places.contains_key(&id.0.cast_signed()) {
                 continue;
@@ -186,7 +188,8 @@ impl Desk {
         let (mut names, mut ids, mut ttls) = (vec![], vec![], vec![]);
         let mut places = HashMap::new();
         for (index, (name, op)) in ops.iter().enumerate() {
-            let Op::Renew { id, ttl } = op else { continue };
+            // One that names a number needs a look at the claim.
+            let Op::Renew { id, ttl, number: None } = op else { continue };
             if apart.get(index) == Some(&true) || places.contains_key(&id.0.cast_signed()) {
                 continue;
             }

@@ -1,9 +1,9 @@
 //! Whether statements are prepared: only on connections that are known to be the server's own.
 //!
-//! A pooler may run each transaction on another connection, which has other clients' statements under the same names: what was
-//! meant to renew a claim could end it. So a connection prepares nothing until another one to the same host has proved to be
-//! direct, and nothing ever again once it has lost a statement. The hosts of a URL need not be alike: one may be a server and the next a
-//! pooler, so what one of them has proved says nothing of another.
+//! A pooler may run each transaction on another connection, which has other clients' statements under the same names:
+//! what was meant to renew a claim could end it. So a connection prepares nothing until another one to the same host
+//! has proved to be direct, and nothing ever again once it has lost a statement. The hosts of a URL need not be
+//! alike: one may be a server and the next a pooler, so what one of them has proved says nothing of another.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -32,7 +32,7 @@ pub(super) enum Wait {
 impl Wait {
     /// What begins a transaction. A client that hangs within it must not hold others up for long; and whatever the
     /// server's default, one that waited for a row sees what became of it.
-    const fn begin(self) -> &'static str {
+    pub(super) const fn begin(self) -> &'static str {
         match self {
             Self::Not | Self::Briefly => {
                 "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 2000; SET LOCAL lock_timeout = 1000"
@@ -304,7 +304,7 @@ enum Before<'a> {
 /// Whether others may be granted by it. They all wait for this, so it goes past those who wait for their turn: it has
 /// only the one whose turn it is to wait for.
 fn hands_over(op: &Op) -> bool {
-    matches!(op, Op::Release { .. } | Op::NextBlock { .. } | Op::Break { .. })
+    matches!(op, Op::Release { .. } | Op::NextBlock { .. } | Op::Break { .. } | Op::BreakWaiter { .. })
 }
 
 /// A claim that joins a queue, or is refused: its client asks again should the server have forgotten it, and nobody
@@ -314,6 +314,6 @@ fn holds_nothing(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Stands(Standing { state: Err(_), .. }) | Outcome::Busy(_) | Outcome::Refused(_))
 }
 
-fn not_applied(error: Error) -> Error {
+pub(super) fn not_applied(error: Error) -> Error {
     error.with_certainty(Certainty::NotApplied)
 }

@@ -59,11 +59,19 @@ async fn make(link: &Link, settings: &Settings) -> Result<()> {
     let there = link.query("SELECT to_regnamespace($1) IS NOT NULL", &[(&settings.schema, Type::TEXT)]).await?;
     // Asked for a schema that is there, PostgreSQL would want the right to make it all the same.
     let makes_schema = !there.first().map_or(Ok(false), |row| cell(row, 0))?;
-    // One after another: two that make the same table at once would both fail. And each sees what the one before it made, whatever
-    // the server's default.
+    make_tables(link, &statements::tables(&settings.schema, VERSION, makes_schema)).await
+}
+
+/// Makes tables, as a whole or not at all.
+///
+/// # Cancel safety
+///
+/// Cancel safe: they are made or not.
+pub(super) async fn make_tables(link: &Link, tables: &str) -> Result<()> {
+    // One after another: two that make the same table at once would both fail. And each sees what the one before it
+    // made, whatever the server's default.
     let sql = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 5000; SELECT pg_advisory_xact_lock({MAKING}); {} COMMIT",
-        statements::tables(&settings.schema, VERSION, makes_schema)
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 5000; SELECT pg_advisory_xact_lock({MAKING}); {tables} COMMIT"
     );
     let made = link.execute(&sql).await;
     if made.is_err() {

@@ -23,6 +23,9 @@ const TURNS: i32 = 0x7465_6e75;
 /// client takes.
 const SWEPT_AFTER: u64 = 3_600_000_000;
 
+/// The most memos forgotten at a time: they may be large.
+pub(super) const MEMOS_SWEPT: i64 = 256;
+
 /// The columns that [`queue_of`](super::rows::queue_of) reads.
 const ROW: &str = "name, id, number, ttl, token, block_end, granted, expires, client, queue, inboxes, last";
 
@@ -50,8 +53,28 @@ pub(super) struct Statements {
     /// Several names, for whoever waits for them and hears nothing.
     pub(super) look: String,
     pub(super) scan: String,
+    /// Names that somebody waits for.
+    pub(super) waited_for: String,
     /// Some name.
     pub(super) anywhere: String,
+    pub(super) sweep: String,
+    pub(super) time: String,
+    /// The statements of memos, and what their table is made with.
+    pub(super) memos: MemoStatements,
+}
+
+/// What is read and written of memos. Their table is made with the first of them.
+#[derive(Debug)]
+pub(super) struct MemoStatements {
+    /// The table, as `to_regclass` knows it.
+    pub(super) table: String,
+    pub(super) make: String,
+    /// Locks the row of a name.
+    pub(super) lock: String,
+    /// The memo of a name, if there is one, with the clock and the highest version that is forgotten. Begun once the
+    /// row is locked, it sees what the writer before has written.
+    pub(super) find: String,
+    pub(super) write: String,
     pub(super) sweep: String,
 }
 
@@ -192,6 +215,11 @@ impl Statements {
                  WHERE name >= $1 AND name > $2 AND starts_with(name, $1) AND (queue IS NOT NULL OR id IS NOT NULL)
                  ORDER BY name LIMIT $3"
             ),
+            // No index: one over how many wait would make each change of that a new entry in every index. The server
+            // reads the table, and sends only these.
+            waited_for: format!(
+                "SELECT {ROW}, {NOW} AS now FROM {schema}.names WHERE waiters > 0 AND name > $1 ORDER BY name LIMIT $2"
+            ),
             anywhere: format!("SELECT name FROM {schema}.names TABLESAMPLE SYSTEM (1) LIMIT 1"),
             // A bounded piece of the table at a time. What is forgotten was granted an hour ago at least, by the
             // clock of tokens and of claims.
@@ -206,6 +234,45 @@ impl Statements {
                  noted AS (UPDATE {schema}.meta SET forgotten = greatest(forgotten, (SELECT max(last) FROM gone))
                    WHERE EXISTS (SELECT FROM gone))
                  SELECT (SELECT max(name) FROM piece) AS until, (SELECT count(*) FROM gone) AS gone"
+            ),
+            time: format!("SELECT {NOW} AS now"),
+            memos: MemoStatements::of(schema),
+        }
+    }
+}
+
+impl MemoStatements {
+    fn of(schema: &str) -> Self {
+        Self {
+            table: format!("{schema}.memos"),
+            // Bytes are not compressed, as a queue is not. Of two that make the table the second finds it.
+            make: format!(
+                "CREATE TABLE IF NOT EXISTS {schema}.memos (
+                   name text COLLATE \"C\" PRIMARY KEY, kind text NOT NULL, token bigint NOT NULL, version bigint NOT NULL,
+                   write_id bigint NOT NULL, written bigint NOT NULL, ends bigint, bytes bytea NOT NULL);
+                 ALTER TABLE {schema}.memos ALTER COLUMN bytes SET STORAGE EXTERNAL;
+                 CREATE INDEX IF NOT EXISTS memos_by_end ON {schema}.memos (ends) WHERE ends IS NOT NULL;"
+            ),
+            lock: format!("SELECT {ROW} FROM {schema}.names WHERE name = $1 FOR UPDATE"),
+            find: format!(
+                "SELECT {NOW} AS now, t.forgotten, m.kind, m.token, m.version, m.write_id, m.written, m.ends, m.bytes
+                 FROM {schema}.meta t LEFT JOIN {schema}.memos m ON m.name = $1"
+            ),
+            write: format!(
+                "INSERT INTO {schema}.memos AS m (name, kind, token, version, write_id, written, ends, bytes)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+                 ON CONFLICT (name) DO UPDATE SET (kind, token, version, write_id, written, ends, bytes) =
+                   (excluded.kind, excluded.token, excluded.version, excluded.write_id, excluded.written, excluded.ends, excluded.bytes)"
+            ),
+            // The clock is read once, by itself: for what may change from row to row no index is used.
+            sweep: format!(
+                "WITH ended AS MATERIALIZED (
+                   SELECT m.name FROM {schema}.memos m, (SELECT {LIMITED}) limited WHERE m.ends <= (SELECT {NOW})
+                   ORDER BY m.ends LIMIT {MEMOS_SWEPT} FOR UPDATE OF m SKIP LOCKED),
+                 gone AS (DELETE FROM {schema}.memos m USING ended WHERE m.name = ended.name RETURNING m.version),
+                 noted AS (UPDATE {schema}.meta SET forgotten = greatest(forgotten, (SELECT max(version) FROM gone))
+                   WHERE EXISTS (SELECT FROM gone))
+                 SELECT count(*) FROM gone"
             ),
         }
     }

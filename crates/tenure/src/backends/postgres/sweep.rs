@@ -1,4 +1,5 @@
-//! Forgets names that nobody has used for long, piece by piece, for as long as there is something to forget.
+//! Forgets names that nobody has used for long, and memos that have ended, piece by piece, for as long as there is
+//! something to forget.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,7 +12,8 @@ use super::desk::Desk;
 use super::rows::cell;
 use crate::error::Result;
 
-/// The pause after a piece of the table in which names were forgotten: 1000 rows each time are more than a client can make meanwhile.
+/// The pause after a piece of the table in which names were forgotten: 1000 rows each time are more than a client can
+/// make meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The pause after a piece without any.
 const PAUSE_IN_VAIN: Duration = Duration::from_secs(1);
@@ -42,17 +44,18 @@ pub(super) async fn keep(desk: Weak<Desk>, worked: Arc<Notify>) {
         }
         loop {
             let Some(client) = desk.upgrade() else { return };
+            let more_memos = client.sweep_memos().await;
             let piece = client.sweep(after.take()).await;
             drop(client);
             let pause = match piece {
                 Ok(Piece::Until(name, found)) => {
                     after = Some(name);
-                    if found { PAUSE } else { PAUSE_IN_VAIN }
+                    if found || more_memos { PAUSE } else { PAUSE_IN_VAIN }
                 }
                 Ok(Piece::End) => {
                     after = Some(String::new());
                     // What was before the place where it began.
-                    if std::mem::replace(&mut whole, true) {
+                    if std::mem::replace(&mut whole, true) && !more_memos {
                         break;
                     }
                     PAUSE
@@ -78,7 +81,8 @@ async fn pass(mut span: Duration, desk: &Weak<Desk>) {
 }
 
 impl Desk {
-    /// A bounded piece of the table, best effort. The first is anywhere: clients that live for a moment only must not all sweep the same one.
+    /// A bounded piece of the table, best effort. The first is anywhere: clients that live for a moment only must not
+    /// all sweep the same one.
     async fn sweep(self: &Arc<Self>, after: Option<String>) -> Result<Piece> {
         let mut look = self.look().await?;
         let after = match after {

@@ -1,4 +1,4 @@
-//! The script follows the machine: the same random history goes to both, answer by answer, message by message and
+//! The scripts follow the machine: the same random history goes to both, answer by answer, message by message and
 //! state by state, in the server's own time. Tokens and append numbers are compared by their order in each name.
 //!
 //! `TENURE_HISTORIES` says how many histories; `TENURE_SEED` replays one that a failure printed.
@@ -10,6 +10,7 @@ mod coverage;
 mod history;
 mod lane;
 mod last;
+mod memos;
 mod mutants;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tenure_testkit::servers::{Redis, without_expiry};
 
 use self::coverage::Coverage;
 use self::lane::{Lane, Mismatch};
-use super::script::NATIVE;
+use super::script::{MEMO, NATIVE, Script};
 
 /// Histories in the plain form, and in that of a cluster.
 const HISTORIES: [u64; 2] = [3_000, 600];
@@ -35,9 +36,26 @@ struct Form {
     ahead: bool,
 }
 
-/// The script as it is sent.
+/// The scripts as they are sent.
+#[derive(Clone)]
+struct Scripts {
+    native: String,
+    memo: String,
+}
+
+impl Scripts {
+    fn sent() -> Self {
+        Self { native: script(), memo: text(&MEMO) }
+    }
+}
+
+/// The script of claims.
 fn script() -> String {
-    let call = NATIVE.call(true);
+    text(&NATIVE)
+}
+
+fn text(script: &Script) -> String {
+    let call = script.call(true);
     let Some(redis::Arg::Simple(text)) = call.args_iter().nth(1) else { panic!("not a call of a script") };
     String::from_utf8(text.to_vec()).unwrap()
 }
@@ -47,7 +65,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Runs histories in two lanes at once, with the seeds from `seed` on.
-fn run(script: &str, per_server: bool, histories: u64, seed: u64) -> Result<Coverage, Mismatch> {
+fn run(scripts: &Scripts, per_server: bool, histories: u64, seed: u64) -> Result<Coverage, Mismatch> {
     let server = Redis::start();
     let forms = [Form { per_server, ahead: false }, Form { per_server, ahead: true }];
     let share = histories.div_ceil(2);
@@ -57,7 +75,7 @@ fn run(script: &str, per_server: bool, histories: u64, seed: u64) -> Result<Cove
             .into_iter()
             .map(|form| {
                 let (url, stop) = (server.url(), stop.clone());
-                scope.spawn(move || Lane::open(url, script, form, seed, stop).run(url, share))
+                scope.spawn(move || Lane::open(url, scripts, form, seed, stop).run(url, share))
             })
             .collect();
         let panicked = |_| Err(Mismatch { seed, log: "a lane panicked: see above".to_owned() });
@@ -75,9 +93,10 @@ fn check(per_server: bool) {
     let usual = if seed.is_some() { 2 } else { HISTORIES[usize::from(!per_server)] };
     let histories = variable("TENURE_HISTORIES").unwrap_or(usual);
     let mut met = Coverage::default();
-    // On a busy machine the histories that meet the rare corners are spoiled more often than others: then some more are run.
+    // On a busy machine the histories that meet the rare corners are spoiled more often than others: then some more
+    // are run.
     for _ in 0..BATCHES_MAX {
-        match run(&script(), per_server, histories, seed.unwrap_or_else(rand::random)) {
+        match run(&Scripts::sent(), per_server, histories, seed.unwrap_or_else(rand::random)) {
             Ok(coverage) => met = met.plus(coverage),
             Err(Mismatch { seed, log }) => {
                 panic!("{log}\nthe script does not follow the machine: replay with TENURE_SEED={seed}")

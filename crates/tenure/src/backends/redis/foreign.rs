@@ -13,7 +13,7 @@ use super::lane::Work;
 use super::script::{PLAIN, REDISSON, Script};
 use super::url::Layout;
 use super::wire;
-use crate::backend::ClaimRequest;
+use crate::backend::{ClaimRequest, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{HolderView, NameView, Shape};
 use crate::name::Name;
@@ -104,6 +104,13 @@ pub(in crate::backends) fn release(layout: Layout, name: &Name, id: ClaimId, num
     work(layout, name, vec!["release".to_owned(), id_text(layout, id), number, channel(name)])
 }
 
+/// The answer to a release of a claim that waits: in these layouts none does, and one that holds stays.
+pub(in crate::backends) fn unless_it_waits(view: &NameView, id: ClaimId, number: Option<u64>) -> Released {
+    let is_meant = |claim: &(ClaimId, u64)| claim.0 == id && number.is_none_or(|number| number == claim.1);
+    let holds = view.holders.iter().any(|held| held.claims.iter().any(is_meant));
+    if holds { Released::Holds } else { Released::NotFound }
+}
+
 /// Where Redisson's waiters listen.
 fn channel(name: &Name) -> String {
     let (open, close) = if name.as_str().contains('{') { ("", "") } else { ("{", "}") };
@@ -135,6 +142,7 @@ pub(in crate::backends) fn view(layout: Layout, name: Name, value: &Value) -> Re
             expires_in,
             renewed: None,
             claims: Vec::new(),
+            within: Vec::new(),
         };
         let ours = match layout {
             Layout::Redisson => redisson_holder(&mut holder, text, rest.first().and_then(wire::number)),

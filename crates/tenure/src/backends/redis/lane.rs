@@ -1,6 +1,7 @@
 //! What waits for a server, and what of it goes together.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
@@ -8,6 +9,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::failure::{Answered, Failure};
+use super::memo::MemoCall;
 use super::op::Op;
 use super::script::Script;
 use crate::clock::Moment;
@@ -22,6 +24,8 @@ pub(in crate::backends) enum Work {
     Ops(SmallVec<[Op; 1]>),
     /// A script of its own.
     Script { script: &'static Script, key: String, args: Vec<String> },
+    /// A memo that is read or written.
+    Memo(Arc<MemoCall>),
     /// Any other command.
     Command(Cmd),
 }
@@ -112,7 +116,7 @@ impl Job {
     pub(super) fn size(&self) -> usize {
         match &self.work {
             Work::Ops(ops) => ops.len(),
-            Work::Script { .. } | Work::Command(_) => 1,
+            Work::Script { .. } | Work::Memo(_) | Work::Command(_) => 1,
         }
     }
 }

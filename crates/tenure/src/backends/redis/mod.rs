@@ -12,6 +12,8 @@
 //! | server restart with `appendfsync always` | kept |
 //! | restart that loses data, failover, step of the server's clock | two leases may be valid at once: only the token protects |
 //!
+//! A memo has a key of its own beside those of its name (`memo.lua`), and lasts as Redis keeps its data.
+//!
 //! Tokens are the server's time in microseconds, or one more than the last: they grow across restarts, failovers and
 //! `FLUSHALL` as long as the new server's clock is not behind what was given.
 //!
@@ -25,6 +27,7 @@ pub(super) mod failure;
 pub(super) mod foreign;
 pub(super) mod inbox;
 pub(super) mod lane;
+pub(super) mod memo;
 pub(super) mod node;
 pub(super) mod op;
 pub(super) mod place;
@@ -40,7 +43,7 @@ pub(super) mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, ready};
 use redis::Value;
@@ -51,26 +54,30 @@ use tokio::time::timeout;
 use self::failure::{Reply, Values};
 use self::inbox::Ear;
 use self::lane::Work;
+use self::memo::MemoCall;
 use self::op::Op;
 use self::route::{Route, Shared};
 use self::scan::Pages;
 use self::script::INSPECT;
 use self::url::{Layout, Settings, Topology};
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees, Listener, Refusal,
-    Released, RenewRequest, Renewed, Replicas, Standing, Survival, carried,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Confirmed, Event, Guarantees,
+    Listener, Memo, MemoWrite, MemoWritten, MemosSurvive, Refusal, ReleaseRequest, Released, RenewRequest, Renewed,
+    Replicas, Standing, Survival, WaitedFor, WaiterBreak, carried,
 };
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Grant, NameView, Shape};
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// How long one renewal of a batch may take at least before it counts as unanswered.
 const RENEWAL_MIN: Duration = Duration::from_millis(50);
 /// How many names are looked at in one breath.
 const LOOK_AT_ONCE: usize = 256;
+/// The master that has this key tells the time: in a cluster all clients ask the same one.
+const TIME_KEY: &str = "tenure:time";
 
 /// One client of Redis.
 #[derive(Debug)]
@@ -87,6 +94,8 @@ struct Inner {
     seen: Arc<AtomicU64>,
     ear: Ear,
     pages: Pages,
+    /// The same for names with a queue.
+    queues: Pages,
 }
 
 impl std::fmt::Debug for Inner {
@@ -119,7 +128,17 @@ impl RedisBackend {
             ear: ear.clone(),
         };
         let route = Route::open(shared).await.map_err(|error| error.in_store(settings.shown.clone()))?;
-        let inner = Inner { route, settings, clock, runtime, channel, seen, ear, pages: Pages::default() };
+        let inner = Inner {
+            route,
+            settings,
+            clock,
+            runtime,
+            channel,
+            seen,
+            ear,
+            pages: Pages::default(),
+            queues: Pages::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -135,6 +154,19 @@ impl RedisBackend {
             let value = reply.values.into_iter().next().unwrap_or(Value::Nil);
             Ok((reply.now, value))
         }
+    }
+
+    /// One call about the memo of a name.
+    fn memo_call(&self, name: &Name, call: Arc<MemoCall>) -> impl Future<Output = Result<Value>> + Send + use<> {
+        let refused = (self.layout() != Layout::Native).then(|| {
+            let message = "memos need tenure's own layout: leave `layout` out of the URL";
+            Error::new(ErrorKind::Invalid, message).about(name)
+        });
+        let call = match refused {
+            Some(refused) => Err(refused),
+            None => Ok(self.inner.route.call(&op::key(name), Work::Memo(call), false)),
+        };
+        async move { Ok(one(call?.await?.values)) }
     }
 
     /// One script call on one name.
@@ -181,6 +213,8 @@ impl Backend for RedisBackend {
                 sessions: false,
                 records: self.layout() == Layout::Plain,
                 notes: false,
+                memos: false,
+                time: false,
                 ..all.without_queue()
             },
         }
@@ -208,6 +242,9 @@ impl Backend for RedisBackend {
             } else {
                 "there are none in this layout"
             },
+            // A crash with `appendfsync always`, a policy of `noeviction`: a server may be set so, but nobody
+            // promises it.
+            memos: native.then_some(MemosSurvive::new(false, false, false)),
         }
     }
 
@@ -259,7 +296,7 @@ impl Backend for RedisBackend {
         let counted_from = self.inner.clock.now();
         let native = self.layout() == Layout::Native;
         if native && !matches!(self.inner.route, Route::Cluster { .. }) {
-            let ops = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl)).collect();
+            let ops = batch.iter().map(|one| Op::renew(&one.name, one.id, one.ttl, one.number)).collect();
             let call = self.inner.route.call("", Work::Ops(ops), fresh);
             let seen = self.inner.seen.clone();
             return carried(&self.inner.runtime, async move {
@@ -276,7 +313,7 @@ impl Backend for RedisBackend {
             .iter()
             .map(|one| {
                 let call: Call<Value> = if native {
-                    let answer = self.op(Op::renew(&one.name, one.id, one.ttl), fresh);
+                    let answer = self.op(Op::renew(&one.name, one.id, one.ttl, one.number), fresh);
                     Box::pin(async move { Ok(answer.await?.1) })
                 } else {
                     Box::pin(self.foreign(&one.name, foreign::renew(self.layout(), &one.name, one.id, one.ttl), fresh))
@@ -292,10 +329,17 @@ impl Backend for RedisBackend {
         })
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
+        let ReleaseRequest { id, number, waiting_only, owner: _ } = request;
         if self.layout() == Layout::Native {
-            let answer = self.inner.route.call_op(Op::release(name, id, number), false);
+            let answer = self.inner.route.call_op(Op::release(name, id, number, waiting_only), false);
             return carried(&self.inner.runtime, async move { released(answer.await?) });
+        }
+        if waiting_only {
+            let (inner, name) = (self.inner.clone(), name.clone());
+            return carried(&self.inner.runtime, async move {
+                Ok(foreign::unless_it_waits(&inner.look_at(&name).await?.0, id, number))
+            });
         }
         let work = foreign::release(self.layout(), name, id, number);
         let answer = self.inner.route.call(name.as_str(), work, false);
@@ -315,12 +359,14 @@ impl Backend for RedisBackend {
         })
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
         if self.layout() == Layout::Native {
-            let answer = self.op(Op::break_holders(name, owner.as_ref(), &by, &reason), false);
+            let answer = self.op(Op::break_holders(name, &request), false);
             return carried(&self.inner.runtime, async move { wire::ended(&answer.await?.1) });
         }
-        // No marks in these layouts: the holder learns at its renewal that its claim is gone.
+        // No marks in these layouts: the holder learns at its renewal that its claim is gone. And no tokens, so that
+        // nobody holds with one that is low enough.
+        let BreakRequest { owner, up_to, .. } = request;
         let (layout, inner, name) = (self.layout(), self.inner.clone(), name.clone());
         carried(&self.inner.runtime, async move {
             let value = one(inner.route.call(name.as_str(), foreign::show(layout, &name), false).await?.values);
@@ -331,7 +377,7 @@ impl Backend for RedisBackend {
                     let message = "a foreign client holds it: only that client, or redis-cli, can end it";
                     return Err(Error::new(ErrorKind::Conflict, message).about(&name));
                 }
-                if owner.is_some() && held.owner != owner {
+                if up_to.is_some() || (owner.is_some() && held.owner != owner) {
                     continue;
                 }
                 for (id, number) in held.claims {
@@ -344,6 +390,15 @@ impl Backend for RedisBackend {
         })
     }
 
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        if self.layout() != Layout::Native {
+            // Nobody waits in these.
+            return Box::pin(ready(Ok(false)));
+        }
+        let answer = self.op(Op::break_waiter(name, &request), false);
+        carried(&self.inner.runtime, async move { Ok(wire::ended(&answer.await?.1)? > 0) })
+    }
+
     fn inspect(&self, name: &Name) -> Call<NameView> {
         let (inner, name) = (self.inner.clone(), name.clone());
         carried(&self.inner.runtime, async move { Ok(inner.look_at(&name).await?.0) })
@@ -354,9 +409,38 @@ impl Backend for RedisBackend {
         carried(&self.inner.runtime, async move { inner.scan(&prefix, after, limit).await })
     }
 
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        let call = self.memo_call(name, MemoCall::write(name, &write));
+        carried(&self.inner.runtime, async move { memo::written(&call.await?) })
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let call = self.memo_call(name, MemoCall::read(name));
+        carried(&self.inner.runtime, async move { memo::read(&call.await?) })
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        let member = self.inner.route.member(TIME_KEY);
+        carried(&self.inner.runtime, async move { wire::time(&member?.node.command(redis::cmd("TIME")).await?) })
+    }
+
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        if self.layout() != Layout::Native {
+            return Box::pin(ready(Ok(WaitedFor::default())));
+        }
+        let inner = self.inner.clone();
+        carried(&self.inner.runtime, async move { inner.waited_for(after.as_ref(), limit.min(LOOK_AT_ONCE)).await })
+    }
+
     fn confirm(&self, claim: RenewRequest, replicas: Replicas) -> Call<Confirmed> {
         let inner = self.inner.clone();
         carried(&self.inner.runtime, async move { inner.confirm(&claim, replicas).await })
+    }
+
+    fn confirm_memo(&self, name: &Name, write: MemoWrite, replicas: Replicas) -> Call<Confirmed> {
+        let (inner, again) = (self.inner.clone(), MemoCall::write_again(name, &write));
+        let key = op::key(name);
+        carried(&self.inner.runtime, async move { inner.confirm_write(&key, Work::Memo(again), replicas).await })
     }
 
     fn examine(&self) -> Call<crate::Checkup> {
@@ -403,6 +487,25 @@ impl Inner {
         Ok(views)
     }
 
+    /// The next names that somebody waits for. Only the keys of queues are looked into: a name that one claim holds
+    /// has none.
+    async fn waited_for(&self, after: Option<&Name>, limit: usize) -> Result<WaitedFor> {
+        let pattern = scan::pattern(op::KEY_PREFIX, "", "}order");
+        let name_of = |key: &[u8]| key.strip_suffix(b"order").and_then(op::name_of);
+        let members = self.route.members();
+        let names = self.queues.next("", after, limit, async |found| {
+            for member in members {
+                scan::keys(&member.node, &pattern, None, |key| found.take(name_of(key))).await?;
+            }
+            Ok(())
+        });
+        let names = names.await?;
+        let looks = join_all(names.iter().map(|name| self.look_at(name))).await;
+        let views: Result<Vec<NameView>> = looks.into_iter().map(|look| Ok(look?.0)).collect();
+        let more = names.last().filter(|_| names.len() >= limit).cloned();
+        Ok(WaitedFor { after: more, ..WaitedFor::among(views?) })
+    }
+
     /// The next names in byte order.
     async fn names(&self, prefix: &str, after: Option<&Name>, count: usize) -> Result<Vec<Name>> {
         let native = self.settings.layout == Layout::Native;
@@ -426,18 +529,23 @@ impl Inner {
 
     /// Renews a claim, and waits until enough replicas have it.
     async fn confirm(&self, claim: &RenewRequest, replicas: Replicas) -> Result<Confirmed> {
-        let RenewRequest { name, id, ttl } = claim;
+        let RenewRequest { name, id, ttl, .. } = claim;
         let (key, renewal) = if self.settings.layout == Layout::Native {
-            (op::key(name), Work::Ops(smallvec![Op::renew(name, *id, *ttl)]))
+            (op::key(name), Work::Ops(smallvec![Op::renew(name, *id, *ttl, None)]))
         } else {
             (name.as_str().to_owned(), foreign::renew(self.settings.layout, name, *id, *ttl))
         };
-        let member = self.route.member(&key)?;
+        self.confirm_write(&key, renewal, replicas).await
+    }
+
+    /// Writes to the server that has this key, and waits until enough replicas have it.
+    async fn confirm_write(&self, key: &str, write: Work, replicas: Replicas) -> Result<Confirmed> {
+        let member = self.route.member(key)?;
         let needed = match replicas {
             Replicas::AtLeast(needed) => u64::from(needed),
             Replicas::Majority => member.replicas.majority(&member.node, &self.settings, &*self.clock).await?,
         };
-        let acknowledged = member.sync.wait_for(needed, renewal).await?;
+        let acknowledged = member.sync.wait_for(needed, write).await?;
         Ok(Confirmed { acknowledged, needed })
     }
 }

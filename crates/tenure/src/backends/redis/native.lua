@@ -93,6 +93,28 @@ while arg <= total do
       answer = type(answer) == 'table' and {'e', answer.err} or sub(record, 18, 110)
     end
     arg = arg + 3
+  elseif op == 'R' then
+    -- renewal of the claim with this number: "1" id ttl(8), ttl, number
+    local number = ARGV[arg + 3]
+    record = pcall('GET', key)
+    if not record then
+      answer = 0
+    elseif type(record) == 'table' then
+      answer = {'e', record.err}
+    elseif sub(record, 1, 25) == id and sub(record, 26, 26 + #number) == number .. ' ' then
+      answer = pcall('PEXPIRE', key, third)
+      answer = type(answer) == 'table' and {'e', answer.err} or sub(record, 18, 110)
+    end
+    arg = arg + 4
+  elseif op == 'w' then
+    -- release of a claim that waits: "1" id, number or nothing
+    record = pcall('GET', key)
+    if not record then
+      answer = 0
+    elseif type(record) == 'table' then
+      answer = {'e', record.err}
+    end
+    arg = arg + 3
   end
 
   -- Reads the clock and what was given last, once, and only if something needs them: releasing does not.
@@ -150,8 +172,12 @@ while arg <= total do
       ok, answer = guard(queue.claim, key, sub(id, 2, 17), third, 1, op == 'C' and 'q' or 'n', client, '', 0)
     elseif op == 'd' then
       ok, answer = guard(queue.release, key, record, sub(id, 2), third)
+    elseif op == 'w' then
+      ok, answer = guard(queue.release, key, record, sub(id, 2), third, true)
     elseif op == 'r' then
       ok, answer = guard(queue.renew, key, record, sub(id, 2, 17), tonumber(third))
+    elseif op == 'R' then
+      ok, answer = guard(queue.renew, key, record, sub(id, 2, 17), tonumber(third), tonumber(ARGV[arg - 1]))
     elseif op == 'c' then
       -- any other claim: id, ttl, block, wait, client, token to re-enter with, ms to presume a holder
       ok, answer = guard(queue.claim, key, id, third, tonumber(client), ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6],
@@ -161,10 +187,14 @@ while arg <= total do
       -- next block: id, end of the present one, then the next claim's id, ttl, client
       ok, answer = guard(queue.next_block, key, id, tonumber(third), client, tonumber(ARGV[arg + 4]), ARGV[arg + 5])
       arg = arg + 6
+    elseif op == 'x' then
+      -- break of a waiter: id, number, by, reason
+      ok, answer = guard(queue.break_waiter, key, id, third, client, ARGV[arg + 4])
+      arg = arg + 5
     else
-      -- break: owner or nothing, by, reason
-      ok, answer = guard(queue.break_holders, key, id, third, client)
-      arg = arg + 4
+      -- break: owner or nothing, by, reason, the highest token of those who are meant or nothing
+      ok, answer = guard(queue.break_holders, key, id, third, client, ARGV[arg + 4])
+      arg = arg + 5
     end
     if not ok then
       answer = {'e', type(answer) == 'table' and answer.err or tostring(answer)}

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::error::of_text;
 use super::failure::{Answered, Failure, Redirect, Reply, Values};
 use super::lane::{BATCH_MAX, Job, Lane, Work};
+use super::memo;
 use super::op::Op;
 use super::place::{CONNECT_MAX, Place};
 use super::script::{NATIVE, Script};
@@ -259,7 +260,8 @@ impl Node {
             && error.code().is_none()
             && jobs.iter().all(|job| !job.again)
         {
-            // Closed while it was idle, so that nothing was sent; or, if this thread was held up just now, at once after that.
+            // Closed while it was idle, so that nothing was sent; or, if this thread was held up just now, at once
+            // after that.
             lane.leave_connection();
             for mut job in jobs.into_iter().rev() {
                 job.again = true;
@@ -307,6 +309,7 @@ impl Node {
         match jobs.first().map(|job| &job.work) {
             Some(Work::Command(command)) => command.clone(),
             Some(Work::Script { script, key, args }) => script_call(script, key, args, in_full),
+            Some(Work::Memo(memo)) => memo.command(in_full),
             _ => {
                 let ops = jobs.iter().filter_map(|job| if let Work::Ops(ops) = &job.work { Some(ops) } else { None });
                 self.batch(&ops.flatten().collect::<Vec<_>>(), in_full)
@@ -320,6 +323,7 @@ impl Node {
             Work::Ops(ops) => self.batch(&ops.iter().collect::<Vec<_>>(), in_full),
             Work::Command(command) => command.clone(),
             Work::Script { script, key, args } => script_call(script, key, args, in_full),
+            Work::Memo(memo) => memo.command(in_full),
         }
     }
 
@@ -373,10 +377,12 @@ impl Node {
             }
         };
         if !matches!(jobs.first(), Some(Job { work: Work::Ops(_), .. })) {
-            if let Some(job) = jobs.into_iter().next() {
-                drop(job.reply.send(Ok(Reply { now: Moment(0), values: smallvec![value], again: job.again })));
-            }
-            return;
+            let Some(job) = jobs.into_iter().next() else { return };
+            let moving = if let Work::Memo(_) = job.work { memo::is_moving(&value) } else { None };
+            return match moving.filter(|_| !self.is_alone()) {
+                Some(text) => job.fail(Failure { error: of_text(text), redirect: Some(Redirect::TryAgain) }),
+                None => drop(job.reply.send(Ok(Reply { now: Moment(0), values: smallvec![value], again: job.again }))),
+            };
         }
         let Value::Array(values) = value else { return fail(jobs, &odd().into()) };
         let mut values = values.into_iter();

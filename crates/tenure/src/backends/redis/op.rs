@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use crate::backend::{ClaimRequest, Shape};
+use crate::backend::{BreakRequest, ClaimRequest, Shape, WaiterBreak};
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// How many arguments an operation has at most.
@@ -139,18 +139,21 @@ impl Op {
         op
     }
 
-    pub(in crate::backends) fn renew(name: &Name, id: ClaimId, ttl: Duration) -> Self {
-        let mut op = Self::new(name, 48);
+    pub(in crate::backends) fn renew(name: &Name, id: ClaimId, ttl: Duration, number: Option<u64>) -> Self {
+        let mut op = Self::new(name, 64);
         let ttl = millis(ttl);
-        op.letter('r');
+        op.letter(if number.is_some() { 'R' } else { 'r' });
         op.record_head(id, ttl);
         op.decimal(ttl);
+        if let Some(number) = number {
+            op.decimal(number);
+        }
         op
     }
 
-    pub(in crate::backends) fn release(name: &Name, id: ClaimId, number: Option<u64>) -> Self {
+    pub(in crate::backends) fn release(name: &Name, id: ClaimId, number: Option<u64>, waiting_only: bool) -> Self {
         let mut op = Self::new(name, 48);
-        op.letter('d');
+        op.letter(if waiting_only { 'w' } else { 'd' });
         put!(op, "1{id}");
         match number {
             Some(number) => op.decimal(number),
@@ -176,13 +179,29 @@ impl Op {
         op
     }
 
-    pub(in crate::backends) fn break_holders(name: &Name, owner: Option<&Owner>, by: &str, reason: &str) -> Self {
+    pub(in crate::backends) fn break_holders(name: &Name, request: &BreakRequest) -> Self {
+        let BreakRequest { owner, up_to, by, reason } = request;
         let mut op = Self::new(name, 160 + by.len() + reason.len());
         put!(op, "k");
         match owner {
             Some(owner) => put!(op, "{owner}"),
             None => op.cut(),
         }
+        put!(op, "{by}");
+        put!(op, "{reason}");
+        match up_to {
+            Some(token) => op.decimal(token.0),
+            None => op.cut(),
+        }
+        op
+    }
+
+    pub(in crate::backends) fn break_waiter(name: &Name, request: &WaiterBreak) -> Self {
+        let WaiterBreak { id, number, by, reason } = request;
+        let mut op = Self::new(name, 64 + by.len() + reason.len());
+        op.letter('x');
+        put!(op, "{id}");
+        op.decimal(*number);
         put!(op, "{by}");
         put!(op, "{reason}");
         op
@@ -250,18 +269,20 @@ mod tests {
     #[test]
     fn only_a_release_of_an_answered_claim_may_overtake() {
         let (name, id) = (Name::new("orders/42").unwrap(), ClaimId(7));
-        assert!(Op::release(&name, id, Some(1)).is_numbered_release());
+        assert!(Op::release(&name, id, Some(1), false).is_numbered_release());
         // Its claim may still be on its way.
-        assert!(!Op::release(&name, id, None).is_numbered_release());
-        assert!(!Op::renew(&name, id, Duration::from_secs(1)).is_numbered_release());
-        assert!(!Op::break_holders(&name, None, "d", "d").is_numbered_release());
+        assert!(!Op::release(&name, id, None, false).is_numbered_release());
+        assert!(!Op::renew(&name, id, Duration::from_secs(1), Some(1)).is_numbered_release());
+        assert!(!Op::break_holders(&name, &BreakRequest::all("d", "d")).is_numbered_release());
+        // It may yet be granted.
+        assert!(!Op::release(&name, id, Some(1), true).is_numbered_release());
     }
 
     #[test]
     fn names_are_found_in_their_own_keys_only() {
         for name in ["a", "a}b", "{x}", "}", "é*?["] {
             let name = Name::new(name).unwrap();
-            let op = Op::release(&name, ClaimId(1), None);
+            let op = Op::release(&name, ClaimId(1), None, false);
             assert_eq!(op.key(), key(&name));
             assert_eq!(name_of(op.key().as_bytes()), Some(name));
             assert_eq!(name_of(format!("{}claims", op.key()).as_bytes()), None);

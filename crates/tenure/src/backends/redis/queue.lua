@@ -448,9 +448,11 @@ local function dirty(queue)
   call('PEXPIREAT', queue.key, math.max(queue.until_ms, now_ms + 1))
 end
 
-local function renew(queue, id, ttl, tag)
+-- One that names another number than the claim has changes nothing.
+local function renew(queue, id, ttl, tag, number)
   local claim = get(queue, id)
   if not claim then return missing(queue, id) end
+  if number and number ~= claim.number then return standing(queue, claim, tag) end
   dirty(queue)
   if ttl > claim.ttl then
     claim.ttl = ttl
@@ -567,19 +569,24 @@ local function next_block(queue, id, block_end, next_id, ttl, client)
   return standing(queue, get(queue, next_id), 'm')
 end
 
-local function break_holders(queue, owner, by, reason)
+-- Ends a claim, leaves a mark and tells its client by whom and why.
+local function evict(queue, claim, by, reason)
+  local expires = math.max(tonumber(call('ZSCORE', queue.expiry, claim.id)), expires_of(claim))
+  -- It may have been broken before, and appended again since.
+  queue.marks = queue.marks + call('HSET', queue.claims, 'm' .. claim.id, #by .. ' ' .. by .. reason)
+  call('ZADD', queue.expiry, expires, 'm' .. claim.id)
+  lives_until(queue, expires, claim.ttl)
+  remove(queue, claim)
+  call('PUBLISH', claim.inbox, 'b ' .. claim.id .. format(' %.0f ', claim.number) .. #by .. ' ' .. by .. reason)
+end
+
+local function break_holders(queue, owner, by, reason, up_to)
   local ended = 0
   if queue.holders == 0 then return 0 end
   for _, id in ipairs(call('ZRANGE', queue.order, 0, queue.holders - 1)) do
     local held = get(queue, id)
-    if owner == '' or held.owner == owner then
-      local expires = math.max(tonumber(call('ZSCORE', queue.expiry, id)), expires_of(held))
-      -- It may have been broken before, and appended again since.
-      queue.marks = queue.marks + call('HSET', queue.claims, 'm' .. id, #by .. ' ' .. by .. reason)
-      call('ZADD', queue.expiry, expires, 'm' .. id)
-      lives_until(queue, expires, held.ttl)
-      remove(queue, held)
-      call('PUBLISH', held.inbox, 'b ' .. id .. format(' %.0f ', held.number) .. #by .. ' ' .. by .. reason)
+    if (owner == '' or held.owner == owner) and (up_to == '' or held.token <= tonumber(up_to)) then
+      evict(queue, held, by, reason)
       ended = ended + 1
     end
   end
@@ -707,29 +714,31 @@ function slow.claim(key, id, ttl, block, wait, client, reenter, presumed)
   return answer
 end
 
-function slow.renew(key, record, id, ttl)
+function slow.renew(key, record, id, ttl, number)
   begin(id)
   local tag = sub(record, 1, 1)
   if tag == '1' or tag == 'B' then
     if sub(record, 2, 17) ~= id then return 0 end
     local held = single(record)
+    if number and number ~= held.number then return granted(held) end
     held.ttl = math.max(held.ttl, ttl)
     write_single(key, held, tag == 'B')
     return granted(held)
   end
   if tag ~= 'q' then return 0 end
   local queue = open(key, record, true)
-  local answer = renew(queue, id, ttl)
+  local answer = renew(queue, id, ttl, nil, number)
   done(queue, answer)
   return answer
 end
 
-function slow.release(key, record, id, number)
+function slow.release(key, record, id, number, waiting_only)
   begin(id)
   local tag = sub(record, 1, 1)
   if (tag == '1' or tag == 'B') and sub(record, 2, 17) == id then
     local held = single(record)
     if number ~= '' and held.number ~= tonumber(number) then return 0 end
+    if waiting_only then return 2 end
     call('PEXPIRE', key, held.ttl) -- as in `dirty`; the key is never missing
     call('SET', key, format('f%.0f', math.max(held.number, held.block_end)), 'PX', held.ttl + 60000)
     return 1
@@ -737,11 +746,13 @@ function slow.release(key, record, id, number)
   if tag ~= 'q' then return 0 end
   local queue = open(key, record)
   local held, answer = get(queue, id), 1
-  if held and (number == '' or held.number == tonumber(number)) then
+  if not held or (number ~= '' and held.number ~= tonumber(number)) then
+    answer = missing(queue, id)
+  elseif waiting_only and held.token > 0 then
+    answer = 2
+  else
     remove(queue, held)
     promote(queue)
-  else
-    answer = missing(queue, id)
   end
   done(queue, answer)
   return answer
@@ -778,13 +789,29 @@ function slow.next_block(key, id, block_end, next_id, ttl, client)
   return answer
 end
 
-function slow.break_holders(key, owner, by, reason)
+function slow.break_holders(key, owner, by, reason, up_to)
   begin()
   local record = call('GET', key)
   if not record or sub(record, 1, 1) == 'f' then return 0 end
   local queue = open(key, record)
-  local answer = break_holders(queue, owner, by, reason)
+  local answer = break_holders(queue, owner, by, reason, up_to)
   if answer > 0 then promote(queue) end
+  done(queue, answer)
+  return answer
+end
+
+function slow.break_waiter(key, id, number, by, reason)
+  begin()
+  local record = call('GET', key)
+  -- A record of one claim is of one that holds.
+  if not record or sub(record, 1, 1) ~= 'q' then return 0 end
+  local queue = open(key, record)
+  local waiter, answer = get(queue, id), 0
+  if waiter and waiter.number == tonumber(number) and waiter.token == 0 then
+    evict(queue, waiter, by, reason)
+    promote(queue)
+    answer = 1
+  end
   done(queue, answer)
   return answer
 end

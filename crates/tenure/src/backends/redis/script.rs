@@ -26,6 +26,7 @@ macro_rules! script {
 
 script!(NATIVE, include_str!("native.lua").replace(QUEUE_GOES_HERE, include_str!("queue.lua")));
 script!(INSPECT, include_str!("inspect.lua").to_owned());
+script!(MEMO, include_str!("memo.lua").to_owned());
 script!(PLAIN, include_str!("plain.lua").to_owned());
 #[cfg(feature = "redlock")]
 script!(BALLOTS, include_str!("../redlock/ballots.lua").to_owned());

@@ -1,8 +1,8 @@
 //! Waiting for replicas: a write and WAIT in one pipeline, on a connection kept for it.
 //!
 //! WAIT looks at its own connection's last write only, and says nothing of which server it speaks for. So the write is
-//! a renewal of the claim itself, and counts only if this server has it: after a failover, or a restart that forgot
-//! everything, it does not. Those who wait at the same time share one WAIT.
+//! a renewal of the claim itself, or the memo once more, and counts only if this server has it: after a failover, or a
+//! restart that forgot everything, it does not. Those who wait at the same time share one WAIT.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::error::of_command;
 use super::lane::Work;
+use super::memo;
 use super::node::{Node, unavailable};
 use super::place::CONNECT_MAX;
 use super::wire;
@@ -42,8 +43,8 @@ struct State {
 
 struct Waiting {
     replicas: u64,
-    /// The renewal of the claim.
-    renewal: Work,
+    /// The renewal of the claim, or the memo once more.
+    write: Work,
     reply: oneshot::Sender<Result<u64>>,
 }
 
@@ -52,11 +53,12 @@ impl Sync {
         Self { node: node.clone(), state: Arc::default() }
     }
 
-    /// Renews a claim, and answers how many replicas have it; waits a moment for `replicas` of them.
-    pub(super) fn wait_for(&self, replicas: u64, renewal: Work) -> impl Future<Output = Result<u64>> + Send + 'static {
+    /// Renews a claim or writes a memo once more, and answers how many replicas have it; waits a moment for
+    /// `replicas` of them.
+    pub(super) fn wait_for(&self, replicas: u64, write: Work) -> impl Future<Output = Result<u64>> + Send + 'static {
         let (reply, answer) = oneshot::channel();
         let mut state = lock(&self.state);
-        state.waiting.push(Waiting { replicas, renewal, reply });
+        state.waiting.push(Waiting { replicas, write, reply });
         if !state.running {
             state.running = true;
             self.node.runtime().spawn(run(self.node.clone(), self.state.clone()));
@@ -107,10 +109,10 @@ async fn run(node: Arc<Node>, state: Arc<Mutex<State>>) {
 }
 
 fn elsewhere() -> Error {
-    unavailable("the server whose replicas were asked does not have the claim: another one is the master by now")
+    unavailable("the server whose replicas were asked does not have it: another one is the master by now")
 }
 
-/// For each claim that this server has, how many replicas have it.
+/// For each claim or memo that this server has, how many replicas have it.
 async fn ask(
     node: &Node,
     connection: Option<MultiplexedConnection>,
@@ -128,7 +130,7 @@ async fn ask(
     for in_full in [false, true] {
         let mut pipeline = redis::Pipeline::new();
         for one in waiting {
-            pipeline.add_command(node.command_for(&one.renewal, in_full));
+            pipeline.add_command(node.command_for(&one.write, in_full));
         }
         pipeline.cmd("WAIT").arg(replicas).arg(wait_ms);
         let sent = connection.send_packed_commands(&pipeline, 0, waiting.len() + 1);
@@ -143,8 +145,12 @@ async fn ask(
         }
         let acknowledged = values.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| of_command(&error))?;
         let Some(acknowledged) = wire::number(&acknowledged) else { break };
-        let held = |value: &redis::RedisResult<Value>| value.as_ref().is_ok_and(holds);
-        let answers = values.iter().map(|value| held(value).then_some(acknowledged)).collect();
+        let has = |(one, value): (&Waiting, &redis::RedisResult<Value>)| match (&one.write, value) {
+            (Work::Memo(_), Ok(value)) => memo::is_done(value),
+            (_, Ok(value)) => holds(value),
+            (_, Err(_)) => false,
+        };
+        let answers = waiting.iter().zip(&values).map(|pair| has(pair).then_some(acknowledged)).collect();
         return Ok((answers, connection));
     }
     Err(unavailable("WAIT was not answered"))

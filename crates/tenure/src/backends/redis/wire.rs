@@ -3,7 +3,7 @@
 //! `native.lua` says the same from its side.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
@@ -167,6 +167,7 @@ pub(in crate::backends) fn released(value: &Value) -> Result<Released> {
     let released = match (value, tagged(value)) {
         (Value::Int(1), _) => Some(Released::Yes),
         (Value::Int(0), _) => Some(Released::NotFound),
+        (Value::Int(2), _) => Some(Released::Holds),
         (_, Some(("b", items))) => broken(items).map(|(by, reason)| Released::Broken { by, reason }),
         (_, Some(("e", items))) => return Err(failed(items)),
         _ => None,
@@ -191,6 +192,19 @@ pub(in crate::backends) fn ended(value: &Value) -> Result<usize> {
         return Err(failed(items));
     }
     number(value).and_then(|ended| usize::try_from(ended).ok()).ok_or_else(|| odd(value))
+}
+
+/// The answer to TIME.
+pub(super) fn time(value: &Value) -> Result<SystemTime> {
+    let since = match value {
+        Value::Array(parts) => match parts.as_slice() {
+            [seconds, micros] => number(seconds).zip(number(micros)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (seconds, micros) = since.ok_or_else(|| odd(value))?;
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros))
 }
 
 /// A message in a client's inbox.

@@ -1,5 +1,5 @@
-//! A claim on its way: proposed to all nodes, again with a higher token where that was too low, and ended wherever it was
-//! stored unless it wins.
+//! A claim on its way: proposed to all nodes, again with a higher token where that was too low, and ended wherever it
+//! was stored unless it wins.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

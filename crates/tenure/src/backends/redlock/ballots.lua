@@ -270,12 +270,12 @@ while arg <= #ARGV do
     end
     arg = arg + 6
   elseif op == 'k' then
-    -- break: id, by whom and why
+    -- break: id, by whom and why, the highest token that is meant or nothing
     if answer then
       -- not ours to touch
     elseif not member then
       answer = 'n'
-    elseif mine then
+    elseif mine and (ARGV[arg + 3] == '' or tonumber(match(record, '^%S+ (%d+)')) <= tonumber(ARGV[arg + 3])) then
       local left, why = call('PTTL', key), ARGV[arg + 2]
       local _, _, number, client = match(record, RECORD)
       call('SET', key .. 'broken:' .. id, why, 'PX', left > 1000 and left or 1000)
@@ -286,7 +286,7 @@ while arg <= #ARGV do
     else
       answer = 0
     end
-    arg = arg + 3
+    arg = arg + 4
   elseif op == 's' then
     -- show
     if not answer then

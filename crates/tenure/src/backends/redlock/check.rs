@@ -158,7 +158,8 @@ impl Check {
             until: Moment(0),
         });
         let restore = self.random.random();
-        let value = self.ask(wire::renew(&[(RenewRequest { name: name.clone(), id, ttl }, mine)], restore)).await;
+        let renewal = RenewRequest { name: name.clone(), id, owner: Owner::random(), ttl, number: None };
+        let value = self.ask(wire::renew(&[(renewal, mine)], restore)).await;
         let rule = self.rule.renew(&name.to_string(), id, token, ttl, restore, self.now);
         self.log.push(format!("renew {name} {id} {token:?} {ttl:?} restore {restore}: {rule:?}"));
         self.same("renewal", self.vote(&value, Token(0)), rule)

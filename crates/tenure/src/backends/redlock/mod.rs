@@ -2,8 +2,8 @@
 //!
 //! `redlock://H1,H2,H3,H4,H5[/DB]`, `redlocks://…` (TLS). Every request goes to all nodes at once; the answer is there
 //! as soon as more than half have given it, so that a slow or dead minority costs nothing. The token is proposed by the
-//! client like a ballot (`ballot.rs`): it grows from holder to holder whatever the clocks do, as long as no node forgets
-//! what it stored (`appendfsync always`); a node that did takes no part until it can do no harm.
+//! client like a ballot (`ballot.rs`): it grows from holder to holder whatever the clocks do, as long as no node
+//! forgets what it stored (`appendfsync always`); a node that did takes no part until it can do no harm.
 //!
 //! | fault | exclusion |
 //! |---|---|
@@ -42,9 +42,10 @@ use self::attempt::{Attempt, Refused};
 use self::fleet::Fleet;
 use self::wire::{Ending, InLine, Mine};
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener, Released,
-    RenewRequest, Renewed, Shape, Survival, carried,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Event, Guarantees, Listener,
+    ReleaseRequest, Released, RenewRequest, Renewed, Shape, Survival, carried,
 };
+use crate::backends::redis::foreign;
 use crate::backends::redis::inbox::Ear;
 use crate::backends::redis::scan::Pages;
 use crate::backends::redis::url::{Layout, Settings};
@@ -53,7 +54,7 @@ use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::NameView;
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// How often all claims are asked for because a node was away.
@@ -139,6 +140,8 @@ impl Backend for RedlockBackend {
             sessions: false,
             notes: !plain,
             hints: !plain,
+            memos: false,
+            time: false,
             ..Capabilities::ALL.without_queue()
         }
     }
@@ -210,8 +213,16 @@ impl Backend for RedlockBackend {
         })
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
+        let ReleaseRequest { id, number, waiting_only, owner: _ } = request;
         let inner = &self.inner;
+        if waiting_only {
+            // No node keeps a claim that waits.
+            let (fleet, name) = (inner.fleet.clone(), name.clone());
+            return carried(&inner.fleet.runtime, async move {
+                Ok(foreign::unless_it_waits(&view::inspect(&fleet, &name).await?, id, number))
+            });
+        }
         let waits = lock(&inner.refused).remove(&id).is_some();
         let mine = {
             let mut claims = lock(&inner.claims);
@@ -247,9 +258,9 @@ impl Backend for RedlockBackend {
         Box::pin(ready(Err(Error::new(ErrorKind::Invalid, message).about(name))))
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
         let (fleet, name) = (self.inner.fleet.clone(), name.clone());
-        carried(&self.inner.fleet.runtime, async move { view::break_holders(&fleet, &name, owner, &by, &reason).await })
+        carried(&self.inner.fleet.runtime, async move { view::break_holders(&fleet, &name, &request).await })
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
@@ -288,6 +299,7 @@ fn guarantees(layout: Layout) -> Guarantees {
             "across clock steps, and restarts of any number of nodes with appendfsync always; across the loss of \
              data on fewer than half of the nodes at a time"
         },
+        memos: None,
     }
 }
 

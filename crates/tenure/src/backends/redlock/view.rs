@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::fleet::Fleet;
 use super::wire::{self, KEY_PREFIX, ShownHolder};
+use crate::backend::BreakRequest;
 use crate::backends::redis::foreign;
 use crate::backends::redis::scan::{self, Pages};
 use crate::backends::redis::url::Layout;
@@ -18,6 +19,7 @@ use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::{HolderView, NameView, Shape, WaiterView};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
+use crate::token::Token;
 
 /// How long a node may take to show what it has.
 const SHOW_MAX: Duration = Duration::from_millis(500);
@@ -95,6 +97,8 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
             expires_in,
             renewed: None,
             claims: vec![(holder.id, holder.number)],
+            // Nodes do not keep it.
+            within: Vec::new(),
         });
     }
     let mut waiting: Vec<_> = waiting.into_values().collect();
@@ -106,6 +110,7 @@ pub(super) async fn inspect(fleet: &Arc<Fleet>, name: &Name) -> Result<NameView>
         units: Some(1),
         waited: Some(Duration::from_micros(now.saturating_sub(since))),
         claim: (id, 0),
+        within: Vec::new(),
     };
     view.waiters = waiting.into_iter().map(waiter).collect();
     Ok(view)
@@ -201,16 +206,12 @@ async fn names(
         .await
 }
 
-/// Ends the claims that nodes have of a name, or one owner's; how many of them held it.
-pub(super) async fn break_holders(
-    fleet: &Arc<Fleet>,
-    name: &Name,
-    owner: Option<Owner>,
-    by: &str,
-    reason: &str,
-) -> Result<usize> {
+/// Ends the claims that nodes have of a name, or those that are meant; how many of them held it.
+pub(super) async fn break_holders(fleet: &Arc<Fleet>, name: &Name, request: &BreakRequest) -> Result<usize> {
     let values = ask_all(fleet, || wire::show(fleet.layout(), name)).await?;
-    let meant = |other: &Owner| owner.as_ref().is_none_or(|owner| owner == other);
+    let meant = |other: &Owner| request.owner.as_ref().is_none_or(|owner| owner == other);
+    // Where there are no tokens, none is low enough.
+    let up_to = |token: Option<Token>| request.up_to.is_none_or(|up_to| token.is_some_and(|token| token <= up_to));
     // Nodes that answered have ended it, however few they are.
     let unknown = |error: Error| error.unknown_if(true);
     let mut ended = 0;
@@ -221,7 +222,7 @@ pub(super) async fn break_holders(
                 let message = "a foreign client holds it: only that client, or redis-cli, can end it";
                 return Err(Error::new(ErrorKind::Conflict, message).about(name));
             };
-            for (id, number) in holder.claims.iter().filter(|_| meant(holder_is)) {
+            for (id, number) in holder.claims.iter().filter(|_| meant(holder_is) && up_to(holder.token)) {
                 let work = || foreign::release(Layout::Plain, name, *id, Some(*number));
                 let answers = ask_all(fleet, work).await.map_err(unknown)?;
                 let yes = |value: &Value| matches!(redis_wire::released(value), Ok(crate::backend::Released::Yes));
@@ -233,10 +234,10 @@ pub(super) async fn break_holders(
     let mut holders = Vec::new();
     for value in &values {
         let shown = wire::shown(value).ok().and_then(|shown| shown.holder);
-        holders.extend(shown.filter(|holder| meant(&holder.owner)));
+        holders.extend(shown.filter(|holder| meant(&holder.owner) && up_to(Some(holder.token))));
     }
     for ((id, _), nodes) in by_claim(holders) {
-        let answers = ask_all(fleet, || wire::break_claim(name, id, by, reason)).await.map_err(unknown)?;
+        let answers = ask_all(fleet, || wire::break_claim(name, id, request)).await.map_err(unknown)?;
         let yes = answers.iter().filter(|value| **value == Value::Int(1)).count();
         // A few nodes may have a claim that never held: it goes as well, and does not count.
         ended += usize::from(yes > 0 && nodes.len() >= fleet.quorum().min(values.len()));

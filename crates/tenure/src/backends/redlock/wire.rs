@@ -8,7 +8,7 @@ use redis::Value;
 use smallvec::{SmallVec, smallvec};
 
 use super::ballot::{Hello, Vote};
-use crate::backend::{ClaimRequest, Place, RenewRequest, Renewed, Standing};
+use crate::backend::{BreakRequest, ClaimRequest, Place, RenewRequest, Renewed, Standing};
 use crate::backends::redis::foreign;
 use crate::backends::redis::lane::Work;
 use crate::backends::redis::op::Op;
@@ -191,8 +191,10 @@ pub(super) fn together(works: impl Iterator<Item = Work>) -> Vec<Work> {
     alone
 }
 
-pub(super) fn break_claim(name: &Name, id: ClaimId, by: &str, reason: &str) -> Work {
-    Work::Ops(smallvec![on(name).with('k').with(id).with(format_args!("{} {by}{reason}", by.len()))])
+pub(super) fn break_claim(name: &Name, id: ClaimId, request: &BreakRequest) -> Work {
+    let BreakRequest { up_to, by, reason, owner: _ } = request;
+    let op = on(name).with('k').with(id).with(format_args!("{} {by}{reason}", by.len()));
+    Work::Ops(smallvec![op.with(or_nothing(up_to.map(|token| token.0)))])
 }
 
 pub(super) fn show(layout: Layout, name: &Name) -> Work {

@@ -276,6 +276,11 @@ impl News {
                 self.messages.push((ended.inbox.clone(), message));
             }
         }
+        if let (Outcome::WaiterEnded { id, inbox, number }, Op::BreakWaiter { by, reason, .. }) = (&applied.outcome, op)
+        {
+            let (claim, number, by, reason) = (*id, *number, by.to_string(), reason.to_string());
+            self.messages.push((inbox.clone(), Message::Broken { claim, number, by, reason }));
+        }
         for granted in &applied.grants {
             let message = Message::Granted { claim: granted.id, grant: granted.grant, number: granted.number };
             self.messages.push((granted.inbox.clone(), message));

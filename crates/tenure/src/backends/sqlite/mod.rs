@@ -20,29 +20,33 @@
 
 mod error;
 mod inbox;
+mod memos;
 mod place;
 mod rows;
 mod schema;
+mod waited_for;
 mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 
 use self::inbox::Inbox;
 use self::worker::{Job, Worker};
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Memo,
+    MemoWrite, MemoWritten, MemosSurvive, ReleaseRequest, Released, RenewRequest, Renewed, Survival, WaitedFor,
+    WaiterBreak,
 };
 use crate::clock::Clock;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::{NameView, Op, Outcome};
 use crate::name::Name;
 use crate::outcome;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// One client of the embedded store.
@@ -85,12 +89,17 @@ impl SqliteBackend {
 
     /// Runs operations in one transaction; the outcomes in order.
     fn apply(&self, ops: Vec<(Name, Op)>) -> impl Future<Output = Result<Vec<Outcome>>> + Send + 'static {
+        self.ask(|reply| Job::Apply { ops, reply })
+    }
+
+    /// Gives the store's thread a job, and waits for what it answers.
+    fn ask<T: Send + 'static>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Call<T> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.jobs.send(Job::Apply { ops, reply });
-        async move {
+        let sent = self.jobs.send(job(reply));
+        Box::pin(async move {
             sent.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
-        }
+        })
     }
 
     fn apply_one(&self, name: &Name, op: Op) -> impl Future<Output = Result<Outcome>> + Send + 'static {
@@ -120,6 +129,7 @@ impl Backend for SqliteBackend {
             partition: Survival::Never,
             clock_step: Survival::Kept,
             tokens: "while the file lives; after its loss while the wall clock does not step back",
+            memos: Some(MemosSurvive::new(true, true, true)),
         }
     }
 
@@ -140,7 +150,8 @@ impl Backend for SqliteBackend {
 
     fn renew(&self, batch: Vec<RenewRequest>, _fresh: bool) -> Call<Answer<Vec<Renewed>>> {
         let counted_from = self.clock.now();
-        let ops = batch.into_iter().map(|RenewRequest { name, id, ttl }| (name, Op::Renew { id, ttl })).collect();
+        let op = |RenewRequest { name, id, ttl, number, .. }| (name, Op::Renew { id, ttl, number });
+        let ops = batch.into_iter().map(op).collect();
         let applied = self.apply(ops);
         Box::pin(async move {
             let value = applied.await?.into_iter().map(outcome::renewed).collect();
@@ -148,8 +159,8 @@ impl Backend for SqliteBackend {
         })
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
-        let applied = self.apply_one(name, Op::Release { id, number });
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
+        let applied = self.apply_one(name, request.into());
         Box::pin(async move { applied.await.map(outcome::released) })
     }
 
@@ -160,26 +171,42 @@ impl Backend for SqliteBackend {
         Box::pin(async move { Ok(Answer { value: outcome::block(applied.await?), counted_from }) })
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        let applied = self.apply_one(name, Op::Break { owner, by, reason });
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
+        let applied = self.apply_one(name, request.into());
         Box::pin(async move { Ok(outcome::evicted(&applied.await?)) })
     }
 
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        let applied = self.apply_one(name, request.into());
+        Box::pin(async move { Ok(outcome::waiter_ended(&applied.await?)) })
+    }
+
     fn inspect(&self, name: &Name) -> Call<NameView> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.jobs.send(Job::Inspect { name: name.clone(), reply });
-        Box::pin(async move {
-            sent.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
-        })
+        let name = name.clone();
+        self.ask(|reply| Job::Inspect { name, reply })
+    }
+
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        let name = name.clone();
+        self.ask(|reply| Job::WriteMemo { name, write, reply })
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        let name = name.clone();
+        self.ask(|reply| Job::Memo { name, reply })
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        let time = UNIX_EPOCH + Duration::from_micros(self.clock.wall_micros());
+        Box::pin(std::future::ready(Ok(time)))
+    }
+
+    fn waited_for(&self, after: Option<Name>, limit: usize) -> Call<WaitedFor> {
+        self.ask(|reply| Job::WaitedFor { after, limit, reply })
     }
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.jobs.send(Job::Scan { prefix: prefix.to_owned(), after, limit, reply });
-        Box::pin(async move {
-            sent.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
-        })
+        let prefix = prefix.to_owned();
+        self.ask(|reply| Job::Scan { prefix, after, limit, reply })
     }
 }

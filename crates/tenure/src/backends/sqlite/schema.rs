@@ -104,11 +104,13 @@ fn refused(message: String) -> Error {
 /// Makes the schema, unless another process was quicker.
 fn make(transaction: &Transaction<'_>) -> Result<()> {
     check(transaction)?;
+    let waited_for = super::waited_for::INDEX;
     let schema = format!(
         "CREATE TABLE IF NOT EXISTS names (
              name TEXT PRIMARY KEY, holder TEXT, waiters INTEGER, dead_at INTEGER NOT NULL, queue BLOB NOT NULL
          ) WITHOUT ROWID;
          CREATE INDEX IF NOT EXISTS names_by_death ON names (dead_at);
+         {waited_for};
          CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
          INSERT OR IGNORE INTO meta VALUES ('forgotten', 0), ('boot', '');
          PRAGMA application_id = {APPLICATION_ID};

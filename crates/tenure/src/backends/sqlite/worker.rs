@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use super::error::{at_commit, before_commit, unreadable};
 use super::inbox::{Inbox, News, Post};
 use super::rows::{self, Rows};
-use super::{place, schema};
+use super::{memos, place, schema, waited_for};
+use crate::backend::{Memo, MemoWrite, MemoWritten, WaitedFor};
 use crate::clock::Clock;
 use crate::error::{Certainty, Error, ErrorKind, Result};
 use crate::machine::{NameView, Op, Outcome, Queue, apply_reaching};
@@ -28,6 +29,9 @@ type Ops = Vec<(Name, Op)>;
 pub(super) enum Job {
     Apply { ops: Ops, reply: Reply<Vec<Outcome>> },
     Inspect { name: Name, reply: Reply<NameView> },
+    WriteMemo { name: Name, write: MemoWrite, reply: Reply<MemoWritten> },
+    Memo { name: Name, reply: Reply<Option<Memo>> },
+    WaitedFor { after: Option<Name>, limit: usize, reply: Reply<WaitedFor> },
     Scan { prefix: String, after: Option<Name>, limit: usize, reply: Reply<Vec<NameView>> },
 }
 
@@ -79,6 +83,22 @@ impl Worker {
                     Job::Inspect { name, reply } => {
                         self.write(std::mem::take(&mut writes));
                         drop(reply.send(self.inspect(&name)));
+                    }
+                    Job::WriteMemo { name, write, reply } => {
+                        self.write(std::mem::take(&mut writes));
+                        let written = memos::write(&mut self.connection, &*self.clock, &name, &write);
+                        drop(reply.send(written));
+                        // Memos are large beside queues.
+                        self.trim = true;
+                    }
+                    Job::Memo { name, reply } => {
+                        self.write(std::mem::take(&mut writes));
+                        drop(reply.send(memos::read(&self.connection, &*self.clock, &name)));
+                    }
+                    Job::WaitedFor { after, limit, reply } => {
+                        self.write(std::mem::take(&mut writes));
+                        let now = self.clock.now();
+                        drop(reply.send(waited_for::find(&self.connection, after.as_ref(), limit, now)));
                     }
                     Job::Scan { prefix, after, limit, reply } => {
                         self.write(std::mem::take(&mut writes));
@@ -149,6 +169,7 @@ impl Worker {
         if look_around {
             self.transactions = 0;
             schema::forget_dead(&transaction, now, &mut forgotten)?;
+            memos::forget_ended(&transaction, floor, &mut forgotten)?;
         }
         if forgotten != forgotten_before {
             schema::set_forgotten(&transaction, forgotten)?;

@@ -51,6 +51,10 @@ pub(super) async fn claim(desk: Arc<Desk>, name: Name, request: ClaimRequest) ->
     let session = entry.session.clone();
     let asking = Asking { desk: desk.clone(), name, request, session: session.clone() };
     let mut answer = asking.run(entry, asked_before).await;
+    if answer.is_ok() && session.is_spoilt() {
+        // It is given up in a moment, with all that was made in it.
+        answer = Err(unsure().with_certainty(Certainty::Unknown));
+    }
     if let Some(entry) = desk.table.get(id).filter(|entry| entry.session.has_ended()) {
         // All of that session has ended, and so has what was just made in it, whoever hears of it first.
         desk.session_ended(&entry.session);
@@ -105,8 +109,8 @@ impl Desk {
             if !entry.session.has_ended() {
                 return Ok((entry, turn, in_doubt || asked_before));
             }
-            // Nothing can come of it in a session that is over, and nobody else would remove it: it may have been entered
-            // after all of that session were.
+            // Nothing can come of it in a session that is over, and nobody else would remove it: it may have been
+            // entered after all of that session were.
             in_doubt |= asked_before;
             self.session_ended(&entry.session);
         }
@@ -117,7 +121,8 @@ impl Desk {
 impl Asking {
     async fn run(&self, entry: Entry, asked_before: bool) -> Result<Claimed> {
         let mut in_doubt = asked_before;
-        if self.session.doubt().is_some() && self.session.has_lost(self.session.timeout / 2) {
+        let has_little_left = self.session.doubt().is_some() && self.session.has_lost(self.session.timeout / 2);
+        if has_little_left || self.session.is_spoilt() {
             // It would be granted with hardly anything left of it, or nothing, and be asked for again at once.
             let certainty = if asked_before { Certainty::Unknown } else { Certainty::NotApplied };
             return Err(unsure().with_certainty(certainty));
@@ -199,8 +204,8 @@ impl Asking {
         Ok(found)
     }
 
-    /// Makes a node at the end, and lists the name. Both are sent at once, unless others of this client look at the name: then
-    /// one listing does for many.
+    /// Makes a node at the end, and lists the name. Both are sent at once, unless others of this client look at the
+    /// name: then one listing does for many.
     async fn create(&self) -> Answered<(Placed, Arc<Listing>)> {
         let (session, parent) = (&self.session, self.desk.paths.of(&self.name));
         let record = Record::of(&self.request, self.request.ttl);
@@ -363,7 +368,8 @@ impl Asking {
         last.saturating_add(1).max(self.desk.clock.wall_micros())
     }
 
-    /// There are nodes of this claim: of a call before whose answer was lost, of another process, or of a session that is over.
+    /// There are nodes of this claim: of a call before whose answer was lost, of another process, or of a session
+    /// that is over.
     async fn adopt(&self, mut found: Vec<(Node, Arc<Known>)>, listing: Arc<Listing>) -> Step {
         let (desk, session, name, id) = (&self.desk, &self.session, &self.name, self.request.id);
         let own = found.iter().position(|(_, known)| known.session == session.id);

@@ -1,4 +1,5 @@
-//! What happens in between: moments that no test could hit from outside are made here one step at a time, with real servers.
+//! What happens in between: moments that no test could hit from outside are made here one step at a time, with real
+//! servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,17 +30,17 @@ use crate::owner::{ClaimId, Owner};
 
 const LONG: Duration = Duration::from_secs(60);
 
-async fn client(chroot: &str) -> Arc<Desk> {
+pub(super) async fn client(chroot: &str) -> Arc<Desk> {
     let url = shared::zookeeper().url_below(chroot);
     ZookeeperBackend::open(&url, Arc::new(SystemClock)).await.unwrap().desk
 }
 
-fn name() -> Name {
+pub(super) fn name() -> Name {
     Name::new("x").unwrap()
 }
 
 /// A claim whose id may come again.
-fn request(ttl: Duration) -> ClaimRequest {
+pub(super) fn request(ttl: Duration) -> ClaimRequest {
     ClaimRequest {
         id: ClaimId::random(),
         owner: Owner::random(),
@@ -58,7 +59,7 @@ fn request(ttl: Duration) -> ClaimRequest {
     }
 }
 
-async fn stands(desk: &Arc<Desk>, request: &ClaimRequest) -> Standing {
+pub(super) async fn stands(desk: &Arc<Desk>, request: &ClaimRequest) -> Standing {
     match claim(desk.clone(), name(), request.clone()).await.unwrap().value {
         Claimed::Stands(standing) => standing,
         other => panic!("{other:?}"),
@@ -67,7 +68,7 @@ async fn stands(desk: &Arc<Desk>, request: &ClaimRequest) -> Standing {
 
 /// Renews, and again where that was not answered at all.
 async fn renewed(desk: &Arc<Desk>, requests: &[&ClaimRequest]) -> Vec<Renewed> {
-    let renewal = |wish: &&ClaimRequest| RenewRequest { name: name(), id: wish.id, ttl: wish.ttl };
+    let renewal = |wish: &&ClaimRequest| RenewRequest::of(&name(), wish);
     let mut last = None;
     for _ in 0..20 {
         match renew(desk.clone(), requests.iter().map(renewal).collect()).await {
@@ -98,7 +99,8 @@ async fn orphan(desk: &Arc<Desk>, session: &Session, request: &ClaimRequest) -> 
     format!("{stem}{}", made.1)
 }
 
-/// As if it had connected anew, and nobody asked the servers about it: not those who were told of its first connection either.
+/// As if it had connected anew, and nobody asked the servers about it: not those who were told of its first
+/// connection either.
 async fn reconnect(session: &Session) {
     tokio::time::sleep(Duration::from_millis(200)).await;
     session.trust().reconnect();
@@ -147,6 +149,18 @@ async fn a_claim_that_was_entered_in_a_session_that_had_ended_is_not_stuck_there
     stands(&desk, &wish).await;
     assert_ne!(desk.table.get(wish.id).unwrap().session.id, over.id);
     assert_eq!(renewed(&desk, &[&other]).await, [Renewed::Gone]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_granted_in_a_session_that_is_given_up() {
+    let (desk, first, wish) = (client("/spoilt").await, request(LONG), request(LONG));
+    stands(&desk, &first).await;
+    let session = desk.session(LONG).await.unwrap();
+    // Connected anew twice, and nobody has asked the servers in between.
+    reconnect(&session).await;
+    session.trust().reconnect();
+    let refused = super::append::claim(desk.clone(), Name::new("other").unwrap(), wish).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -373,7 +387,7 @@ async fn a_session_that_does_not_answer_leaves_its_claims_unknown_and_fails_no_o
     let session = desk.table.get(wish.id).unwrap().session;
     // As if its write were under way and not answered.
     let writing = session.beating.clone().lock_owned().await;
-    let batch = vec![RenewRequest { name: name(), id: wish.id, ttl }];
+    let batch = vec![RenewRequest { ttl, ..RenewRequest::of(&name(), &wish) }];
     let answer = renew(desk.clone(), batch).await.unwrap();
     assert!(matches!(answer.value[..], [Renewed::Unknown(_)]), "{answer:?}");
     drop(writing);

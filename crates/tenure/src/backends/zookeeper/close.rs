@@ -1,7 +1,8 @@
 //! Closing sessions at the servers, so that nothing is left of a client that has ended.
 //!
-//! The client library decides when a session is made whether it is closed once nobody uses it any more. Ours are not, for claims
-//! may be meant to outlive their process. So a session that has none is taken over by a connection that closes it.
+//! The client library decides when a session is made whether it is closed once nobody uses it any more. Ours are not,
+//! for claims may be meant to outlive their process. So a session that has none is taken over by a connection that
+//! closes it.
 
 use std::sync::Arc;
 use std::time::Duration;

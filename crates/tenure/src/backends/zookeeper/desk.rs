@@ -12,6 +12,7 @@ use super::error::unavailable;
 use super::keeper;
 use super::limits::{Heard, Host, Limits, Told};
 use super::listings::Lister;
+use super::memo_sweep::Sweeps;
 use super::names::Paths;
 use super::probe::GRACE;
 use super::record::Known;
@@ -19,6 +20,7 @@ use super::session::Session;
 use super::table::Table;
 use super::url::Settings;
 use crate::backend::{Event, Listener};
+use crate::backends::kit::wall::StoreWall;
 use crate::clock::{Clock, Moment};
 use crate::error::{Certainty, Error, ErrorKind, Loss, Result};
 
@@ -78,6 +80,8 @@ pub(super) struct Desk {
     known: Mutex<HashMap<String, Arc<Known>>>,
     /// Notes of broken claims that this client wrote, and when they may go.
     pub(super) notes: Mutex<Vec<(String, Arc<Session>, Moment)>>,
+    pub(super) wall_told: StoreWall,
+    pub(super) memo_sweeps: Sweeps,
 }
 
 fn unpoisoned<T>(guarded: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,6 +117,8 @@ impl Desk {
             ended: Mutex::default(),
             known: Mutex::default(),
             notes: Mutex::default(),
+            wall_told: StoreWall::default(),
+            memo_sweeps: Sweeps::default(),
         })
     }
 

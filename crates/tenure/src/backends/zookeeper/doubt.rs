@@ -1,8 +1,10 @@
-//! Asking the servers whether sessions that connected anew have their timeouts still: one question for all sessions of a client.
+//! Asking the servers whether sessions that connected anew have their timeouts still: one question for all sessions
+//! of a client.
 //!
-//! A server that dies sends all its clients, with all their sessions, to the others at once, and servers limit the connections of
-//! each client. So there is one round of questions at a time, for all who are in doubt when it begins; whoever comes later is in
-//! the next. The first begins at once: a connection that breaks while it is in doubt costs a session.
+//! A server that dies sends all its clients, with all their sessions, to the others at once, and servers limit the
+//! connections of each client. So there is one round of questions at a time, for all who are in doubt when it begins;
+//! whoever comes later is in the next. The first begins at once: a connection that breaks while it is in doubt costs
+//! a session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,7 +25,8 @@ use crate::clock::Moment;
 const PATIENCE_PART: u32 = 4;
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 pub(super) const PATIENCE_MAX: Duration = probe::PATIENCE[0];
-/// A round that left doubt is followed by another after this part of the shortest timeout, and so long at least and at most.
+/// A round that left doubt is followed by another after this part of the shortest timeout, and so long at least and
+/// at most.
 const AGAIN_PART: u32 = 10;
 const AGAIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -86,8 +89,8 @@ impl Desk {
         }
     }
 
-    /// Asks all servers for their limits, if nobody has since this was called. Once one has answered, the others are given
-    /// `grace`.
+    /// Asks all servers for their limits, if nobody has since this was called. Once one has answered, the others are
+    /// given `grace`.
     ///
     /// # Cancel safety
     ///
@@ -169,7 +172,7 @@ impl Rounds {
     async fn go(&mut self, desk: &Arc<Desk>, sessions: Vec<InDoubt>) -> Left {
         // Of some nobody will ever know: these need not be asked for.
         let (spoilt, sessions): (Vec<_>, Vec<_>) =
-            sessions.into_iter().partition(|doubted| doubted.session.trust().is_spoilt());
+            sessions.into_iter().partition(|doubted| doubted.session.is_spoilt());
         for InDoubt { session, .. } in &spoilt {
             tracing::warn!(?session, "a ZooKeeper session reconnected before its timeout was known: it is given up");
             desk.give_up(session);
@@ -187,8 +190,8 @@ impl Rounds {
                     desk.give_up(session);
                     is_lost = true;
                 }
-                // Nobody relies on anything in a session of which nothing has counted for so long, and a new one has a timeout
-                // that is known; a server that never says would keep all from their locks for ever.
+                // Nobody relies on anything in a session of which nothing has counted for so long, and a new one has
+                // a timeout that is known; a server that never says would keep all from their locks for ever.
                 Verdict::Unknown if session.has_lost(session.timeout) => {
                     tracing::warn!(
                         ?session,
@@ -222,7 +225,8 @@ impl Rounds {
             let tick = self.ticks.get(host).copied() < latest;
             probe::of(&desk.settings, host, Question { shortest, longest, tick }, patience)
         });
-        // Written meanwhile: the server that answers this in half the time is none of those that do not answer in all of it.
+        // Written meanwhile: the server that answers this in half the time is none of those that do not answer in all
+        // of it.
         let written = sessions.iter().map(|doubted| doubted.session.is_answered_within(patience / 2));
         let (replies, written) = tokio::join!(join_all(asked), join_all(written));
         let tick = |(host, reply): (&Host, &Reply)| Some((host.clone(), reply.heard?.tick?));

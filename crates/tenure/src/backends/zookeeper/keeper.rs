@@ -1,5 +1,5 @@
-//! What goes on as long as a session lives: it is heard of now and then, claims that nobody renews are ended, and nodes that
-//! nobody knows of are removed.
+//! What goes on as long as a session lives: it is heard of now and then, claims that nobody renews are ended, and
+//! nodes that nobody knows of are removed.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! What sessions may be like, by what each server says.
 //!
-//! A session's timeout is agreed on anew whenever it connects, with the server it then connects to. So a ttl has to be one that
-//! every server allows, and after a reconnection nothing counts until that is known to be so still.
+//! A session's timeout is agreed on anew whenever it connects, with the server it then connects to. So a ttl has to
+//! be one that every server allows, and after a reconnection nothing counts until that is known to be so still.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -54,8 +54,8 @@ impl Heard {
     }
 }
 
-/// The tickTime, if it may not have been told. The shortest timeout is two ticks unless it was set otherwise, and nobody
-/// tells whether it was: so it is no less than what most servers have.
+/// The tickTime, if it may not have been told. The shortest timeout is two ticks unless it was set otherwise, and
+/// nobody tells whether it was: so it is no less than what most servers have.
 fn tick_of(told: Option<Duration>, min: Duration) -> Duration {
     told.unwrap_or_else(|| (min / 2).max(TICK_USUAL)).max(Duration::from_millis(1))
 }

@@ -15,7 +15,8 @@ use super::session::{Answered, Session};
 use crate::machine::Shape;
 use crate::name::Name;
 
-/// The claims of a name in order. A thousand that wait look at one listing a thousand times: each look takes a few steps.
+/// The claims of a name in order. A thousand that wait look at one listing a thousand times: each look takes a few
+/// steps.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) nodes: Vec<Node>,
@@ -54,8 +55,8 @@ impl Listing {
         self.nodes.binary_search_by(|node| self.order.compare(node, &own)).ok()
     }
 
-    /// Whether all before this place are exclusive claims of owners without this tag: whoever comes behind them waits, and
-    /// nothing else of them matters.
+    /// Whether all before this place are exclusive claims of owners without this tag: whoever comes behind them
+    /// waits, and nothing else of them matters.
     pub(super) fn is_plain_before(&self, place: usize, tag: u64) -> bool {
         place == 0 || place <= self.plain && self.first_of(tag).is_none_or(|first| first >= place)
     }
@@ -74,8 +75,8 @@ struct Listed {
     took: Duration,
 }
 
-/// So many who wait for a listing are a crowd: more will come, and the next listing waits for them, for as long as the one
-/// before it took, and so long at most.
+/// So many who wait for a listing are a crowd: more will come, and the next listing waits for them, for as long as
+/// the one before it took, and so long at most.
 const CROWD: usize = 8;
 const CROWD_PAUSE_MAX: Duration = Duration::from_millis(50);
 
@@ -134,8 +135,8 @@ impl Drop for Visit<'_> {
 }
 
 impl Desk {
-    /// The claims of a name as they are at some moment after this was called. Those who come while a listing is under way share
-    /// the next.
+    /// The claims of a name as they are at some moment after this was called. Those who come while a listing is under
+    /// way share the next.
     ///
     /// # Cancel safety
     ///

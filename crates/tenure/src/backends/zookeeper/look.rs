@@ -217,7 +217,11 @@ impl Desk {
 
     /// The claims among these nodes, and what those say that matter to an owner with this tag. None if one of them
     /// has gone.
-    async fn claims_among<'a>(
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(super) async fn claims_among<'a>(
         &self,
         session: &Session,
         name: &Name,

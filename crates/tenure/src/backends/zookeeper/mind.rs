@@ -90,8 +90,8 @@ impl Pace {
         None
     }
 
-    /// What was to be watched is not there. That is progress, as a rule; but a node that is not what its name says may be
-    /// waited for without there being anything to watch.
+    /// What was to be watched is not there. That is progress, as a rule; but a node that is not what its name says
+    /// may be waited for without there being anything to watch.
     fn at_once(&mut self) -> Option<Duration> {
         self.at_once = self.at_once.saturating_add(1);
         (self.at_once > AT_ONCE_MAX).then(|| self.failed())

@@ -30,6 +30,8 @@ mod keeper;
 mod limits;
 mod listings;
 mod look;
+mod memo;
+mod memo_sweep;
 mod mind;
 mod moving;
 mod names;
@@ -41,28 +43,32 @@ mod renew;
 mod session;
 mod stand;
 mod table;
+mod time;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod trust;
+mod unless_held;
 mod url;
 mod views;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use self::desk::Desk;
 use self::error::of_request;
 use self::url::Settings;
 use crate::backend::{
-    Answer, Backend, Block, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Released, RenewRequest,
-    Renewed, Survival, carried,
+    Answer, Backend, Block, BreakRequest, Call, Capabilities, ClaimRequest, Claimed, Guarantees, Listener, Memo,
+    MemoWrite, MemoWritten, MemosSurvive, ReleaseRequest, Released, RenewRequest, Renewed, Survival, WaiterBreak,
+    carried,
 };
 use crate::clock::Clock;
 use crate::doctor::Checkup;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::NameView;
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 use crate::token::Token;
 
 /// One client of ZooKeeper.
@@ -125,6 +131,7 @@ impl Backend for ZookeeperBackend {
             partition: Survival::Kept,
             clock_step: Survival::Kept,
             tokens: "as long as the ensemble keeps its data",
+            memos: Some(MemosSurvive::new(true, true, true)),
         }
     }
 
@@ -146,7 +153,12 @@ impl Backend for ZookeeperBackend {
         carried(&self.desk.runtime, renew::renew(self.desk.clone(), batch))
     }
 
-    fn release(&self, name: &Name, id: ClaimId, number: Option<u64>) -> Call<Released> {
+    fn release(&self, name: &Name, request: ReleaseRequest) -> Call<Released> {
+        let ReleaseRequest { id, number, waiting_only, owner: _ } = request;
+        if waiting_only {
+            let released = unless_held::release_unless_held(self.desk.clone(), name.clone(), id, number);
+            return carried(&self.desk.runtime, released);
+        }
         carried(&self.desk.runtime, release::release(self.desk.clone(), name.clone(), id, number))
     }
 
@@ -162,8 +174,12 @@ impl Backend for ZookeeperBackend {
         Box::pin(async { Err(Error::new(ErrorKind::Invalid, "ZooKeeper gives no blocks of tokens")) })
     }
 
-    fn break_holders(&self, name: &Name, owner: Option<Owner>, by: Arc<str>, reason: Arc<str>) -> Call<usize> {
-        carried(&self.desk.runtime, release::break_holders(self.desk.clone(), name.clone(), owner, by, reason))
+    fn break_holders(&self, name: &Name, request: BreakRequest) -> Call<usize> {
+        carried(&self.desk.runtime, release::break_holders(self.desk.clone(), name.clone(), request))
+    }
+
+    fn break_waiter(&self, name: &Name, request: WaiterBreak) -> Call<bool> {
+        carried(&self.desk.runtime, unless_held::break_waiter(self.desk.clone(), name.clone(), request))
     }
 
     fn inspect(&self, name: &Name) -> Call<NameView> {
@@ -172,6 +188,18 @@ impl Backend for ZookeeperBackend {
 
     fn scan(&self, prefix: &str, after: Option<Name>, limit: usize) -> Call<Vec<NameView>> {
         carried(&self.desk.runtime, views::scan(self.desk.clone(), prefix.to_owned(), after, limit))
+    }
+
+    fn write_memo(&self, name: &Name, write: MemoWrite) -> Call<MemoWritten> {
+        carried(&self.desk.runtime, memo::write_memo(self.desk.clone(), name.clone(), write))
+    }
+
+    fn memo(&self, name: &Name) -> Call<Option<Memo>> {
+        carried(&self.desk.runtime, memo::memo(self.desk.clone(), name.clone()))
+    }
+
+    fn time(&self) -> Call<SystemTime> {
+        carried(&self.desk.runtime, time::time(self.desk.clone()))
     }
 
     fn examine(&self) -> Call<Checkup> {

@@ -1,4 +1,5 @@
-//! Claims that change their node: into another claim of their owner, or into another session. All at once or not at all.
+//! Claims that change their node: into another claim of their owner, or into another session. All at once or not at
+//! all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,13 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::owner::ClaimId;
 
-/// How often it is tried to prove that a session lives long enough: what is proven is of the past when the answer comes late.
+/// How often it is tried to prove that a session lives long enough: what is proven is of the past when the answer
+/// comes late.
 const PROOFS_MAX: usize = 4;
 
 impl Desk {
-    /// Puts a claim within one of its owner that holds: a node with that one's number. With `own`, the node it had goes. None
-    /// if one of those nodes is not there any more.
+    /// Puts a claim within one of its owner that holds: a node with that one's number. With `own`, the node it had
+    /// goes. None if one of those nodes is not there any more.
     ///
     /// # Cancel safety
     ///
@@ -59,8 +61,9 @@ impl Desk {
         Ok(Some(placed))
     }
 
-    /// Makes the node of a claim anew in this session, in its place. None if the node is not there any more, or says something
-    /// else than when it was looked into: then another attempt has taken the claim over, which must not be undone.
+    /// Makes the node of a claim anew in this session, in its place. None if the node is not there any more, or says
+    /// something else than when it was looked into: then another attempt has taken the claim over, which must not be
+    /// undone.
     ///
     /// Somebody may rely on the claim in the session it is in now: the new one has to be known to live as long.
     ///
@@ -119,8 +122,8 @@ impl Desk {
         Ok(moved.and_then(|_| self.table.get(id)))
     }
 
-    /// The session for claims of this ttl that another one is to be moved into. One that is not known to live long enough, and
-    /// that no other claim lives by, makes room for a new one: of that it is known at once.
+    /// The session for claims of this ttl that another one is to be moved into. One that is not known to live long
+    /// enough, and that no other claim lives by, makes room for a new one: of that it is known at once.
     ///
     /// # Cancel safety
     ///
@@ -145,8 +148,8 @@ impl Desk {
         session.counted() + session.timeout >= trusted.until(self.clock.now(), session.tick())
     }
 
-    /// Makes sure that a session [outlives](Self::outlives) a claim. An error if that cannot be known, or not soon: others may
-    /// be asked for together with it.
+    /// Makes sure that a session [outlives](Self::outlives) a claim. An error if that cannot be known, or not soon:
+    /// others may be asked for together with it.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,8 @@
 //! Names and claims as znodes.
 //!
-//! A name is one znode below the chroot, and each of its claims a child of that, called as Apache Curator calls its own:
-//! `_c_UUID-lock-NNNNNNNNNN`. What stands before `lock-` tells the shape; the first half of the UUID is the claim's id, the
-//! second tells its owner from others.
+//! A name is one znode below the chroot, and each of its claims a child of that, called as Apache Curator calls its
+//! own: `_c_UUID-lock-NNNNNNNNNN`. What stands before `lock-` tells the shape; the first half of the UUID is the
+//! claim's id, the second tells its owner from others.
 
 use std::cmp::Ordering;
 
@@ -14,6 +14,7 @@ use crate::owner::{ClaimId, Owner};
 /// What nodes of tenure's own are called that are no names: a name has no two `%` in a row.
 const BEATS: &str = "%%beats";
 const NOTES: &str = "%%notes";
+const MEMOS: &str = "%%memos";
 /// The server keeps this one for itself.
 const RESERVED: &str = "zookeeper";
 const TAG_BITS: u32 = 48;
@@ -46,6 +47,18 @@ impl Paths {
     /// What is left of a claim that was broken.
     pub(super) fn note(&self, id: ClaimId) -> String {
         format!("{}/{NOTES}/{id}", self.root)
+    }
+
+    /// What has the buckets of memos as children.
+    pub(super) fn memos(&self) -> String {
+        format!("{}/{MEMOS}", self.root)
+    }
+
+    /// The memo of a name, in one of 256 buckets: a server lists the children of a znode in one answer, of limited
+    /// size.
+    pub(super) fn memo(&self, name: &Name) -> String {
+        let [.., bucket] = fnv1a(name.as_str().bytes()).to_be_bytes();
+        format!("{}/{MEMOS}/{bucket:02x}/{}", self.root, encoded(name.as_str()))
     }
 
     /// Whether a node of ours is one of a claim.
@@ -207,8 +220,8 @@ fn trailing_number(name: &str) -> Option<i64> {
     }
 }
 
-/// Whether this is what kazoo calls its locks: they outlive their sessions where it is told so. What others leave without a
-/// session are data.
+/// Whether this is what kazoo calls its locks: they outlive their sessions where it is told so. What others leave
+/// without a session are data.
 pub(super) fn may_stay(node: &str) -> bool {
     let stem = node.trim_end_matches(|c: char| c.is_ascii_digit());
     let stem = stem.strip_suffix('-').unwrap_or(stem);
@@ -222,8 +235,9 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// That of these, whatever order they are in now. The counter of a name that is never idle wraps after 2^31 claims. Claims
-    /// that live together are close, so that both ends of the range at once mean that it has just done so.
+    /// That of these, whatever order they are in now. The counter of a name that is never idle wraps after 2^31
+    /// claims. Claims that live together are close, so that both ends of the range at once mean that it has just done
+    /// so.
     pub(super) fn of(nodes: &[Node]) -> Self {
         let wrapped = nodes.iter().any(|node| node.number < 0) && nodes.iter().any(|node| node.number >= 1 << 30);
         Self { wrapped }
@@ -278,9 +292,17 @@ mod tests {
         }
         assert_eq!(encoded("orders/42"), "orders%2F42");
         assert_eq!(encoded("zookeeper"), "%7Aookeeper");
-        for node in ["%%beats", "a%2fb", "%7aookeeper", "a%", "%C3", "%61"] {
+        for node in ["%%beats", "%%notes", "%%memos", "a%2fb", "%7aookeeper", "a%", "%C3", "%61"] {
             assert!(decoded(node).is_none(), "{node}");
         }
+    }
+
+    #[test]
+    fn a_memo_is_one_znode_in_a_bucket_and_no_claim() {
+        let paths = Paths::new("/locks");
+        let path = paths.memo(&Name::new("orders/42").unwrap());
+        assert_eq!(path, "/locks/%%memos/df/orders%2F42");
+        assert!(is_path(&path) && !paths.is_claim(&path) && parent(parent(&path)) == paths.memos());
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! From when on a session surely lives for another timeout.
 //!
-//! The leader alone ends sessions. Whoever is connected to a follower is answered pings and reads by the follower itself,
-//! which tells the leader of its sessions every half tick: an answer to a read proves nothing, for the leader may be
-//! another one by now. An answered write proves that the follower followed the leader then, and so that the leader
-//! had heard by then of everything that had reached the follower a tick before the write was sent. What was answered by
-//! then had reached it. A new session needs no such proof: the leader begins to count when it hears of it, which is after
-//! the client has asked for it.
+//! The leader alone ends sessions. Whoever is connected to a follower is answered pings and reads by the follower
+//! itself, which tells the leader of its sessions every half tick: an answer to a read proves nothing, for the leader
+//! may be another one by now. An answered write proves that the follower followed the leader then, and so that the
+//! leader had heard by then of everything that had reached the follower a tick before the write was sent. What was
+//! answered by then had reached it. A new session needs no such proof: the leader begins to count when it hears of
+//! it, which is after the client has asked for it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// The pulse of a session that was asked for at this moment. Its making is a write, by which the leader hears of it.
+    /// The pulse of a session that was asked for at this moment. Its making is a write, by which the leader hears of
+    /// it.
     pub(super) fn new(asked: Moment, tick: Duration) -> Self {
         Self { tick, answered: VecDeque::new(), written: asked, counted: asked }
     }
@@ -50,8 +51,8 @@ impl Pulse {
         }
     }
 
-    /// Takes note of a request later than all others. The latest is always kept, for whoever sent it may be about to prove
-    /// something by it; those before it are thinned out.
+    /// Takes note of a request later than all others. The latest is always kept, for whoever sent it may be about to
+    /// prove something by it; those before it are thinned out.
     fn keep(&mut self, sent: Moment, answered: Moment) {
         let apart = self.tick / KEPT_PER_TICK;
         let last_but_one = self.answered.len().checked_sub(2).and_then(|index| self.answered.get(index));
@@ -99,8 +100,9 @@ pub(super) struct Trusted {
 }
 
 impl Trusted {
-    /// Until when somebody may rely on the claim, if it is renewed there until now and never again. That session counts from
-    /// its making, which was before it was seen, or from a tick before its latest write; and a lease ends a margin sooner.
+    /// Until when somebody may rely on the claim, if it is renewed there until now and never again. That session
+    /// counts from its making, which was before it was seen, or from a tick before its latest write; and a lease ends
+    /// a margin sooner.
     pub(super) fn until(self, now: Moment, tick: Duration) -> Moment {
         let margin = self.ttl / 100 + Duration::from_millis(2);
         self.seen.max(now - tick) + self.ttl.saturating_sub(margin)

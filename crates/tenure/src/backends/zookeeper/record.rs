@@ -104,8 +104,8 @@ impl Known {
         self.record.as_ref().and_then(|record| record.number).unwrap_or(self.created)
     }
 
-    /// Whether a node that is called so is a claim: it ends with a session, or is one of the locks that need not. All else is
-    /// somebody's data, whatever it is called.
+    /// Whether a node that is called so is a claim: it ends with a session, or is one of the locks that need not. All
+    /// else is somebody's data, whatever it is called.
     pub(super) fn is_claim(&self, node: &str) -> bool {
         self.session != 0 || may_stay(node)
     }
@@ -120,8 +120,8 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// A node as a claim of the machine, with what it is given once it holds. What its name does not tell, and nobody looked
-/// for, is made up so that it equals nobody's.
+/// A node as a claim of the machine, with what it is given once it holds. What its name does not tell, and nobody
+/// looked for, is made up so that it equals nobody's.
 pub(super) fn claim_of(node: &Node, known: Option<&Known>, now: Moment, ttl_max: Duration) -> (Claim, Grant) {
     let record = known.and_then(|known| known.record.as_ref());
     let foreign = known.is_some() && record.is_none();

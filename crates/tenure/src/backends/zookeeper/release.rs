@@ -8,15 +8,15 @@ use super::desk::Desk;
 use super::error::{of_request, restless};
 use super::look::Fresh;
 use super::names::{Node, parent};
-use super::record::{Known, claim_of};
+use super::record::{Known, Record, claim_of};
 use super::session::{Kind, Session};
 use super::stand::Note;
 use super::table::{Entry, Placed};
-use crate::backend::Released;
+use crate::backend::{BreakRequest, Released};
 use crate::error::Result;
-use crate::machine::Queue;
+use crate::machine::{Claim, Queue};
 use crate::name::Name;
-use crate::owner::{ClaimId, Owner};
+use crate::owner::ClaimId;
 
 /// How often a break looks again because the name changed meanwhile.
 const TRIES_MAX: usize = 8;
@@ -110,35 +110,38 @@ impl Desk {
                 Err(error) => return Err(of_request(error).unknown_if(deleted)),
             }
         }
-        if released == Released::NotFound
-            && let Some(note) = self.note(session, id).await.map_err(|error| of_request(error).unknown_if(deleted))?
-            && number.is_none_or(|number| number == note.number)
-        {
-            return Ok(Released::Broken { by: note.by, reason: note.reason });
+        if released == Released::NotFound {
+            return self.not_there(session, id, number).await.map_err(|error| error.unknown_if(deleted));
         }
         Ok(released)
     }
+
+    /// What became of a claim that has no node.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(super) async fn not_there(&self, session: &Session, id: ClaimId, number: Option<u64>) -> Result<Released> {
+        let note = self.note(session, id).await.map_err(of_request)?;
+        let note = note.filter(|note| number.is_none_or(|number| number == note.number));
+        Ok(note.map_or(Released::NotFound, |note| Released::Broken { by: note.by, reason: note.reason }))
+    }
 }
 
-/// Ends the holders' claims, or one owner's, and leaves a note for each; how many.
+/// Ends the holders' claims, or those that are meant, and leaves a note for each; how many.
 ///
 /// # Cancel safety
 ///
 /// Cancelling leaves the outcome unknown: look again.
-pub(super) async fn break_holders(
-    desk: Arc<Desk>,
-    name: Name,
-    owner: Option<Owner>,
-    by: Arc<str>,
-    reason: Arc<str>,
-) -> Result<usize> {
+pub(super) async fn break_holders(desk: Arc<Desk>, name: Name, request: BreakRequest) -> Result<usize> {
+    let BreakRequest { by, reason, .. } = &request;
     let session = desk.usual().await?;
     let mut ended = 0;
     let mut meant: Option<Vec<Meant>> = None;
     for _ in 0..TRIES_MAX {
         // What was ended before stays so, whatever fails later.
         let nodes = desk.all_nodes(&session, &name).await.map_err(|error| of_request(error).unknown_if(ended > 0))?;
-        let holders = holders(&desk, &nodes, owner.as_ref());
+        let holders = holders(&desk, &nodes, &request);
         // Those who hold now are meant, not those who hold because others have ended.
         let meant = meant.get_or_insert_with(|| holders.iter().map(|(node, known)| Meant::of(node, known)).collect());
         let left: Vec<_> = nodes.iter().filter(|(node, known)| meant.contains(&Meant::of(node, known))).collect();
@@ -174,14 +177,17 @@ impl Meant {
     }
 }
 
-fn holders<'a>(desk: &Desk, nodes: &'a [(Node, Arc<Known>)], owner: Option<&Owner>) -> Vec<&'a (Node, Arc<Known>)> {
+fn holders<'a>(desk: &Desk, nodes: &'a [(Node, Arc<Known>)], meant: &BreakRequest) -> Vec<&'a (Node, Arc<Known>)> {
     let now = desk.wall();
     let claims: Vec<_> =
         nodes.iter().map(|(node, known)| claim_of(node, Some(known), now, desk.limits().max)).collect();
     let ids: Vec<ClaimId> = claims.iter().map(|(claim, _)| claim.id).collect();
     let queue = Queue::ordered(claims);
-    let held =
-        |id: &ClaimId| queue.holders().any(|held| held.id == *id && owner.is_none_or(|owner| *owner == held.owner));
+    let is_meant = |held: &&Claim| {
+        meant.owner.as_ref().is_none_or(|owner| *owner == held.owner)
+            && meant.up_to.is_none_or(|token| held.grant.is_some_and(|grant| grant.token <= token))
+    };
+    let held = |id: &ClaimId| queue.holders().filter(is_meant).any(|held| held.id == *id);
     nodes.iter().zip(&ids).filter(|(_, id)| held(id)).map(|(node, _)| node).collect()
 }
 
@@ -205,16 +211,8 @@ impl Desk {
                 Err(error) => Err(of_request(error)),
             };
         };
-        // Within a ttl the evicted holder has asked, or is dead: the note goes with a session that lives so long, also
-        // should its writer be gone at once.
-        let writer = match self.session(record.ttl()).await {
-            Ok(writer) => writer,
-            Err(_) => session.clone(),
-        };
-        let note_path = self.paths.note(record.id);
+        let (writer, note_path) = self.begin_note(session, record).await;
         let data = serde_json::to_vec(&note).unwrap_or_default();
-        // Before it is there, for it may be there although no answer says so.
-        self.keep_note(note_path.clone(), writer.clone(), self.clock.now() + record.ttl());
         for _ in 0..TRIES_MAX {
             let mut multi = writer.client.new_multi_writer();
             let added = multi
@@ -226,17 +224,48 @@ impl Desk {
             }
             let there = writer.ask(Kind::Read, || writer.client.check_stat(&path)).await.map_err(of_request)?;
             if there.is_none_or(|stat| stat.version != known.version) {
-                // It has ended, or another attempt has taken it over since it was looked into: whoever breaks looks again.
+                // It has ended, or another attempt has taken it over since it was looked into: whoever breaks looks
+                // again.
                 self.forget(&path);
                 self.drop_note(&note_path, writer.id);
                 return Ok(false);
             }
-            // A note of an earlier claim with this id is in the way, or the notes have no place yet.
-            let removed = writer.ask(Kind::Write, || writer.client.delete(&note_path, None)).await;
-            if let Err(Refused::NoNode) = removed {
-                writer.make_container(parent(&note_path)).await.map_err(of_request)?;
-            }
+            self.make_room_for_note(&writer, &note_path).await?;
         }
         Err(restless())
+    }
+
+    /// The session that is to write a note for a claim, and where. Within a ttl the claim's client has asked, or is
+    /// dead: the note goes with a session that lives so long, also should its writer be gone at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is written yet.
+    pub(super) async fn begin_note(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        record: &Record,
+    ) -> (Arc<Session>, String) {
+        let writer = match self.session(record.ttl()).await {
+            Ok(writer) => writer,
+            Err(_) => session.clone(),
+        };
+        let note_path = self.paths.note(record.id);
+        // Before it is there, for it may be there although no answer says so.
+        self.keep_note(note_path.clone(), writer.clone(), self.clock.now() + record.ttl());
+        (writer, note_path)
+    }
+
+    /// A note of an earlier claim with this id is in the way, or the notes have no place yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: repeat it.
+    pub(super) async fn make_room_for_note(&self, writer: &Session, note_path: &str) -> Result<()> {
+        let removed = writer.ask(Kind::Write, || writer.client.delete(note_path, None)).await;
+        if let Err(Refused::NoNode) = removed {
+            writer.make_container(parent(note_path)).await.map_err(of_request)?;
+        }
+        Ok(())
     }
 }

@@ -9,18 +9,20 @@ use zookeeper_client::Error as Refused;
 
 use super::desk::{Desk, pause};
 use super::error::of_request;
-use super::look::Fresh;
+use super::look::{Fresh, Judged};
 use super::mind;
 use super::pulse::Trusted;
 use super::record::Record;
 use super::session::{Answered, Session};
 use super::stand::Missing;
 use super::table::{Entry, Placed};
-use crate::backend::{Answer, RenewRequest, Renewed};
+use crate::backend::{Answer, Place, RenewRequest, Renewed};
 use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
-use crate::machine::ClaimRequest;
+use crate::machine::{ClaimRequest, Grant, Standing};
+use crate::name::Name;
 use crate::owner::ClaimId;
+use crate::token::Token;
 
 /// How many looks are under way at a time.
 const LOOKS_MAX: usize = 256;
@@ -104,7 +106,8 @@ impl Desk {
         for request in batch {
             let entry = self.table.change(request.id, |entry| {
                 // From now on, so that it is not ended while it is asked for.
-                let ttl = entry.ttl.max(request.ttl);
+                let is_meant = entry.placed.as_ref().is_none_or(|placed| request.means(placed.number));
+                let ttl = if is_meant { entry.ttl.max(request.ttl) } else { Duration::ZERO };
                 entry.expires = entry.expires.max(now + ttl);
                 entry.clone()
             });
@@ -165,7 +168,7 @@ impl Desk {
             let why = "it is not known yet whether its new server keeps the session as long";
             return Ok(unlike(Renewed::Unknown(why.into())));
         }
-        if *ttl > entry.ttl {
+        if *ttl > entry.ttl && request.means(placed.number) {
             match self.lengthen(*id, &entry, *ttl).await? {
                 Some(longer) => entry = longer,
                 None => return self.lost(request, &entry.session, &placed).await,
@@ -203,7 +206,7 @@ impl Desk {
 
     /// A claim that another process made, and that is to live on with this one: it is moved into a session of this one.
     async fn renew_strange(self: &Arc<Self>, request: &RenewRequest) -> Answered<Looked> {
-        let RenewRequest { name, id, ttl } = request;
+        let RenewRequest { name, id, ttl, .. } = request;
         let session = self.usual().await.map_err(|_| Refused::ConnectionLoss)?;
         for _ in 0..4 {
             let found = self.find(&session, name, *id, Fresh::Yes).await?;
@@ -215,6 +218,15 @@ impl Desk {
                 }));
             };
             let Some(mut record) = known.record.clone() else { return Ok(unlike(Renewed::Gone)) };
+            if !request.means(known.number()) {
+                match self.stands_elsewhere(&session, name, &node.name, &record).await? {
+                    Some(state) => {
+                        let (number, ttl) = (known.number(), record.ttl());
+                        return Ok(unlike(Renewed::Stands(Standing { number, ttl, state })));
+                    }
+                    None => continue,
+                }
+            }
             let ttl = record.ttl().max(*ttl);
             let timeout = self.timeout_of(ttl).map_or(record.ttl(), |_| ttl);
             let trusted = Trusted { seen: self.clock.now(), ttl: record.ttl() };
@@ -252,6 +264,27 @@ impl Desk {
             });
         }
         Err(Refused::Timeout)
+    }
+
+    /// How a claim stands that is not this client's, and stays where it is. None if its node is not there any more.
+    async fn stands_elsewhere(
+        &self,
+        session: &Session,
+        name: &Name,
+        node: &str,
+        record: &Record,
+    ) -> Answered<Option<std::result::Result<Grant, Place>>> {
+        let listing = self.listing(session, name, Fresh::Yes).await?;
+        let Some(place) = listing.place_of(node) else { return Ok(None) };
+        let judged = self.judge(session, name, (&listing, place), &request_of(record), false).await?;
+        Ok(match judged {
+            Judged::Changed | Judged::Refused(_) => None,
+            Judged::Waits(place, _) => Some(Err(place)),
+            Judged::Holds | Judged::Within(..) => {
+                let token = Token(record.token.unwrap_or_default());
+                Some(Ok(Grant { token, block_end: token, at: self.wall() }))
+            }
+        })
     }
 }
 

@@ -244,6 +244,11 @@ impl Session {
         self.trust().doubt()
     }
 
+    /// Whether its timeout will never be known, so that it is given up.
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.trust().is_spoilt()
+    }
+
     /// Whether this part of its timeout has passed since the moment that its claims count from.
     pub(super) fn has_lost(&self, part: Duration) -> bool {
         self.counted() + part <= self.clock.now()
@@ -328,6 +333,22 @@ impl Session {
             Err(Refused::NoNode) => self.make(&self.beat, b"", CreateMode::Ephemeral).await,
             answer => answer.map(|_| ()),
         }
+    }
+
+    /// The leader's wall clock, in milliseconds: when a write was done that is asked for now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst the session lives longer.
+    pub(super) async fn written_at(&self) -> Answered<i64> {
+        for _ in 0..TRIES_MAX {
+            match self.ask(Kind::Write, || self.client.set_data(&self.beat, b"", None)).await {
+                Ok(stat) => return Ok(stat.mtime),
+                Err(Refused::NoNode) => self.make(&self.beat, b"", CreateMode::Ephemeral).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Refused::NoNode)
     }
 
     /// Reads something, so that a later write proves that the session lived now.

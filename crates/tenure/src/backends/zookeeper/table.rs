@@ -65,7 +65,8 @@ impl Drop for Moving<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Mutex<HashMap<ClaimId, Entry>>,
-    /// Nodes of no claim that are being removed, with their sessions: no claim is given one of these. Locked after the entries.
+    /// Nodes of no claim that are being removed, with their sessions: no claim is given one of these. Locked after
+    /// the entries.
     condemned: Mutex<HashSet<(i64, String)>>,
 }
 
@@ -194,7 +195,8 @@ impl Table {
         self.condemned().remove(&(session, node.to_owned()));
     }
 
-    /// Of the nodes of a session only these, named by their paths, are there: condemned ones that are not among them have gone.
+    /// Of the nodes of a session only these, named by their paths, are there: condemned ones that are not among them
+    /// have gone.
     pub(super) fn absolve_all_but(&self, session: i64, paths: &[String]) {
         let mut condemned = self.condemned();
         if condemned.is_empty() {

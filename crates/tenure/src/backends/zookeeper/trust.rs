@@ -1,8 +1,8 @@
 //! Whether a session still has the timeout that it was given.
 //!
-//! It is agreed on with each connection anew, by the limits of the server that it is made to, and the client library does not
-//! tell with which outcome. So what is answered over a new connection counts only once the servers were asked for their limits
-//! since.
+//! It is agreed on with each connection anew, by the limits of the server that it is made to, and the client library
+//! does not tell with which outcome. So what is answered over a new connection counts only once the servers were
+//! asked for their limits since.
 
 use futures_util::FutureExt as _;
 use zookeeper_client::{SessionState, StateWatcher};
@@ -20,8 +20,8 @@ impl Trust {
         Self { states, connections: Count::default() }
     }
 
-    /// The latest connection, if its timeout is not known. What is answered over a connection is answered after this has
-    /// seen it.
+    /// The latest connection, if its timeout is not known. What is answered over a connection is answered after this
+    /// has seen it.
     pub(super) fn doubt(&mut self) -> Option<u64> {
         while let Some(state) = self.states.changed().now_or_never() {
             if state == SessionState::SyncConnected {
@@ -59,8 +59,8 @@ struct Count {
 
 impl Count {
     fn connect(&mut self) {
-        // The client library asks each server for what the one before gave. So had that one shortened the timeout, all later
-        // ones do as well, whatever they would give to others.
+        // The client library asks each server for what the one before gave. So had that one shortened the timeout,
+        // all later ones do as well, whatever they would give to others.
         self.spoilt |= self.doubt().is_some();
         self.made += 1;
     }

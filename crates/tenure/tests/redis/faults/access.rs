@@ -70,11 +70,15 @@ async fn a_password_that_changes_matters_at_the_next_connection() {
     .await;
 }
 
-/// Everything a client does: a pair, a queue, a hand-over, a break, a look.
+/// Everything a client does: a pair, a memo, a queue, a hand-over, a break, a look.
 async fn use_everything(server: &Server) -> Result<(), Error> {
     let (a, b) = (Tenure::connect(server.url()).await?, Tenure::connect(server.url()).await?);
     let use_all = async {
         a.lock("pair").ttl(TTL).acquire().await?.release().await?;
+        let writes = a.lock("memo").ttl(TTL).acquire().await?;
+        writes.write_memo("x").await?;
+        writes.release().await?;
+        a.memo("memo").await?;
         let held = a.lock("x").ttl(TTL).acquire().await?;
         let lock = b.lock("x").ttl(TTL);
         let waits = tokio::spawn(async move { lock.acquire_within(2 * TTL).await });
@@ -126,6 +130,7 @@ async fn each_right_that_is_missing_is_a_denial() {
         "+mget",
         "+zrangebyscore",
         "+pubsub|numsub",
+        "+setrange",
     ];
     let rights: Vec<&str> = ACL_RULES.split(' ').filter(|rule| rule.starts_with('+')).collect();
     let server = guarded(ACL_RULES);

@@ -160,8 +160,9 @@ impl Drop for Stop {
     }
 }
 
-/// Pairs of eight clients on one name, and of each on its own, while something is done to the server again and again, each
-/// time when some more pairs are made: on a busy machine nothing would get done between disturbances on a clock's beat.
+/// Pairs of eight clients on one name, and of each on its own, while something is done to the server again and again,
+/// each time when some more pairs are made: on a busy machine nothing would get done between disturbances on a
+/// clock's beat.
 async fn pairs_while(server: &Server, mut disturb: impl FnMut() + Send + 'static) -> usize {
     const PAIRS: usize = 150;
     const BETWEEN: usize = 20;

@@ -11,10 +11,11 @@ use super::history::History;
 use crate::backend::{Block, Claimed, Event, Place, Released, Renewed, Standing};
 use crate::clock::{Moment, micros};
 use crate::error::Loss;
-use crate::machine::{Applied, BreakMark, Claim, Grant, Op, Outcome, Queue, Shape};
+use crate::machine::{Applied, BreakMark, Claim, Grant, Granted, Op, Outcome, Queue, Shape};
 use crate::owner::Owner;
+use crate::token::Token;
 
-type Same = Result<(), String>;
+pub(super) type Same = Result<(), String>;
 
 /// The machine's numbers (or tokens) of a name beside the server's: one for one, and in the same order.
 #[derive(Debug, Default)]
@@ -42,7 +43,7 @@ impl Pairs {
     }
 }
 
-fn same<T: PartialEq + Debug>(what: &str, redis: &T, machine: &T) -> Same {
+pub(super) fn same<T: PartialEq + Debug>(what: &str, redis: &T, machine: &T) -> Same {
     if redis == machine { Ok(()) } else { Err(format!("{what}: the server has {redis:?}, the machine {machine:?}")) }
 }
 
@@ -74,7 +75,9 @@ impl History {
                 _ => wrong(),
             },
             Op::Release { .. } => match (wire::released(value).map_err(failed)?, outcome) {
-                (Released::Yes, Outcome::Released) | (Released::NotFound, Outcome::Gone) => Ok(()),
+                (Released::Yes, Outcome::Released)
+                | (Released::Holds, Outcome::Holds)
+                | (Released::NotFound, Outcome::Gone) => Ok(()),
                 (Released::Broken { by, reason }, Outcome::Broken(mark)) => compare_mark(&by, &reason, mark),
                 _ => wrong(),
             },
@@ -97,6 +100,10 @@ impl History {
                     _ => 0,
                 };
                 same("ended", &wire::ended(value).map_err(failed)?, &ended)
+            }
+            Op::BreakWaiter { .. } => {
+                let ended = usize::from(matches!(outcome, Outcome::WaiterEnded { .. }));
+                same("ended a waiter", &wire::ended(value).map_err(failed)?, &ended)
             }
             Op::Skip { .. } => wrong(),
         }
@@ -126,6 +133,10 @@ impl History {
         let evicted = if let Outcome::Evicted(evicted) = &applied.outcome { evicted.as_slice() } else { &[] };
         let breaks = expected.len();
         expected.extend_from_slice(evicted);
+        if let Outcome::WaiterEnded { id, inbox, number } = &applied.outcome {
+            let grant = Grant { token: Token(0), block_end: Token(0), at: Moment(0) };
+            expected.push(Granted { id: *id, inbox: inbox.clone(), grant, number: *number });
+        }
         for (index, granted) in expected.iter().enumerate().filter(|(_, granted)| !granted.inbox.is_empty()) {
             let is_break = index >= breaks;
             let at = news.iter().position(|(channel, event)| {
@@ -140,7 +151,7 @@ impl History {
                 }
                 (
                     Event::Ended { id, number, loss: Loss::Broken { by, reason } },
-                    Op::Break { by: b, reason: r, .. },
+                    Op::Break { by: b, reason: r, .. } | Op::BreakWaiter { by: b, reason: r, .. },
                 ) => {
                     same("who is told of a break", &id, &granted.id)?;
                     self.numbers.meet(granted.number, number)?;

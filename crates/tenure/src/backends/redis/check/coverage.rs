@@ -27,6 +27,8 @@ const CORNERS: &[&str] = &[
     "renew: gone",
     "renew: told of the break",
     "release: done",
+    "release: done while it waits",
+    "release: it holds",
     "release: gone",
     "release: told of the break",
     "block: given",
@@ -35,7 +37,12 @@ const CORNERS: &[&str] = &[
     "block: gone",
     "block: told of the break",
     "break: ended some",
+    "break: ended some up to a token",
+    "break: leaves who was granted later",
     "break: found nobody",
+    "break: ended a waiter",
+    "break: the waiter holds",
+    "break: found no waiter",
     "sweep: somebody died",
     "sweep: the dead make room",
     "sweep: makes room for the one who asks",
@@ -50,6 +57,21 @@ const CORNERS: &[&str] = &[
     "a call that begins with releases",
     "a call that begins with releases of one name",
     "a state compared",
+    "memo: written by the only claim",
+    "memo: written by the holder of a queue",
+    "memo: written over one that has ended",
+    "memo: the same again",
+    "memo: the same again after its end",
+    "memo: the same again by an earlier holder",
+    "memo: changed",
+    "memo: there is none",
+    "memo: of another kind",
+    "memo: by nobody's claim",
+    "memo: by a dead claim",
+    "memo: by a waiter",
+    "memo: by a claim that is not exclusive",
+    "memo: with a token of no present block",
+    "memo: with another number",
 ];
 const LEAST: u64 = 10;
 
@@ -118,10 +140,15 @@ impl Coverage {
                 self.count("claim: presumes a holder");
             }
         }
-        if let Op::Renew { id, ttl } = op
+        if let Op::Renew { id, ttl, .. } = op
             && before.find(*id).is_some_and(|claim| claim.ttl < *ttl && claim.expires > *now)
         {
             self.count("renew: of a longer ttl");
+        }
+        if let Op::Break { up_to: Some(token), .. } = op
+            && after.holders().any(|held| held.grant.is_some_and(|grant| grant.token > *token))
+        {
+            self.count("break: leaves who was granted later");
         }
         if before.claims.iter().any(|claim| claim.expires <= *now) {
             self.count("sweep: somebody died");
@@ -180,7 +207,10 @@ fn outcome(seen: &Seen<'_>) -> &'static str {
         (Outcome::Stands(_), Op::Renew { .. }) => "renew: stands",
         (Outcome::Gone, Op::Renew { .. }) => "renew: gone",
         (Outcome::Broken(_), Op::Renew { .. }) => "renew: told of the break",
+        (Outcome::Released, Op::Release { waiting_only: true, .. }) => "release: done while it waits",
         (Outcome::Released, _) => "release: done",
+        (Outcome::Holds, Op::BreakWaiter { .. }) => "break: the waiter holds",
+        (Outcome::Holds, _) => "release: it holds",
         (Outcome::Gone, Op::Release { .. }) => "release: gone",
         (Outcome::Broken(_), Op::Release { .. }) => "release: told of the break",
         (Outcome::Stands(standing), Op::NextBlock { .. }) => match &standing.state {
@@ -190,8 +220,11 @@ fn outcome(seen: &Seen<'_>) -> &'static str {
         (Outcome::Moved(_), _) => "block: moved",
         (Outcome::Gone, Op::NextBlock { .. }) => "block: gone",
         (Outcome::Broken(_), Op::NextBlock { .. }) => "block: told of the break",
+        (Outcome::Evicted(_), Op::Break { up_to: Some(_), .. }) => "break: ended some up to a token",
         (Outcome::Evicted(_), _) => "break: ended some",
         (Outcome::Gone, Op::Break { .. }) => "break: found nobody",
+        (Outcome::WaiterEnded { .. }, _) => "break: ended a waiter",
+        (Outcome::Gone | Outcome::Broken(_), Op::BreakWaiter { .. }) => "break: found no waiter",
         _ => "an outcome that no operation has",
     }
 }

@@ -9,8 +9,9 @@ use redis::Value;
 
 use super::super::op;
 use super::compare::Pairs;
+use crate::backend::{BreakRequest, MemoWrite, MemoWritten, WaiterBreak};
 use crate::clock::Moment;
-use crate::machine::{Applied, ClaimRequest, Op, Queue, Shape};
+use crate::machine::{Applied, ClaimRequest, MemoRecord, Op, Queue, Shape};
 use crate::name::Name;
 use crate::owner::{ClaimId, Owner};
 use crate::token::Token;
@@ -21,7 +22,13 @@ const SLOTS: usize = 6;
 const SESSIONS: u32 = 4;
 const LABELS: [&str; 5] = ["worker", "a label of words", "", "2 owners 3", "größer"];
 /// A number or token that nobody was given.
-const NOBODYS: u64 = 9;
+pub(super) const NOBODYS: u64 = 9;
+
+/// What was asked, what the machine made of it, and what the server answered.
+pub(super) enum Logged {
+    Op(Moment, Op, Applied, Value),
+    Memo(Moment, MemoWrite, MemoWritten, Value),
+}
 
 pub(super) struct History {
     pub(super) seed: u64,
@@ -41,12 +48,15 @@ pub(super) struct History {
     pub(super) spoiled: bool,
     /// The first letter of the record, when it was last seen.
     pub(super) record: u8,
-    /// What was asked, what the machine made of it, and what the server answered.
-    pub(super) log: Vec<(Moment, Op, Applied, Value)>,
-    rng: StdRng,
+    /// The memo, as the machine has it.
+    pub(super) memo: Option<MemoRecord>,
+    /// The memos that were sent.
+    pub(super) writes: Vec<MemoWrite>,
+    pub(super) log: Vec<Logged>,
+    pub(super) rng: StdRng,
     channels: Arc<str>,
     permits: bool,
-    slots: Vec<ClaimRequest>,
+    pub(super) slots: Vec<ClaimRequest>,
     sent: Vec<Op>,
     ids: u64,
 }
@@ -67,6 +77,8 @@ impl History {
             asked_at: Moment(0),
             spoiled: false,
             record: b' ',
+            memo: None,
+            writes: Vec::new(),
             log: Vec::new(),
             permits: rng.random_bool(0.25),
             rng,
@@ -80,11 +92,11 @@ impl History {
         history
     }
 
-    fn chance(&mut self, of_100: u32) -> bool {
+    pub(super) fn chance(&mut self, of_100: u32) -> bool {
         self.rng.random_ratio(of_100, 100)
     }
 
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub(super) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.rng.random_range(0..from.len())].clone()
     }
 
@@ -93,7 +105,7 @@ impl History {
     }
 
     /// A slot whose claim is in the queue, mostly.
-    fn live_slot(&mut self) -> usize {
+    pub(super) fn live_slot(&mut self) -> usize {
         let live: Vec<usize> = (0..SLOTS).filter(|slot| self.queue.find(self.slots[*slot].id).is_some()).collect();
         if live.is_empty() || self.chance(25) { self.slot() } else { self.pick(&live) }
     }
@@ -122,7 +134,8 @@ impl History {
             44..56 => self.renew(),
             56..74 => self.release(),
             74..86 => self.next_block(),
-            86..92 => {
+            86..89 => self.break_waiter(),
+            89..94 => {
                 let owner = match self.rng.random_range(0..3_u32) {
                     0 => None,
                     1 => Some(self.session()),
@@ -130,7 +143,8 @@ impl History {
                 };
                 let by = self.pick(&["operator", "Jürgen at host:1", ""]);
                 let reason = self.pick(&["", "it hung", "1 2 3"]);
-                Op::Break { owner, by: by.into(), reason: reason.into() }
+                let up_to = if self.chance(60) { Some(self.known_token()) } else { None };
+                Op::Break { owner, up_to: up_to.map(Token), by: by.into(), reason: reason.into() }
             }
             _ if alone => match self.intrude(now) {
                 // Not to be sent again: an owner of one claim is of that claim only.
@@ -204,9 +218,14 @@ impl History {
         }
     }
 
-    fn known_token(&mut self) -> u64 {
+    pub(super) fn known_token(&mut self) -> u64 {
         let known = self.tokens.machines();
         if known.is_empty() || self.chance(20) { NOBODYS } else { self.pick(&known) }
+    }
+
+    pub(super) fn known_number(&mut self) -> u64 {
+        let known = self.numbers.machines();
+        if known.is_empty() { NOBODYS } else { self.pick(&known) }
     }
 
     /// A claim in hand, as it was or changed.
@@ -232,7 +251,15 @@ impl History {
     fn renew(&mut self) -> Op {
         let slot = self.live_slot();
         let ttl = if self.chance(50) { self.slots[slot].ttl } else { self.ttl() };
-        Op::Renew { id: self.slots[slot].id, ttl }
+        let id = self.slots[slot].id;
+        let right = self.queue.find(id).map(|claim| claim.number);
+        let number = match self.rng.random_range(0..4_u32) {
+            0 => right,
+            // That of a claim that was there before it, or of none.
+            1 => right.map(|number| number.saturating_sub(1)),
+            _ => None,
+        };
+        Op::Renew { id, ttl, number }
     }
 
     fn release(&mut self) -> Op {
@@ -243,12 +270,19 @@ impl History {
         let number = match self.rng.random_range(0..6_u32) {
             0..2 => None,
             2..5 => right,
-            _ => {
-                let known = self.numbers.machines();
-                Some(if known.is_empty() { NOBODYS } else { self.pick(&known) })
-            }
+            _ => Some(self.known_number()),
         };
-        Op::Release { id, number }
+        Op::Release { id, number, waiting_only: self.chance(30) }
+    }
+
+    fn break_waiter(&mut self) -> Op {
+        let slot = self.live_slot();
+        let waiter = self.queue.waiters().next().map(|claim| claim.id);
+        let id = waiter.filter(|_| self.chance(50)).unwrap_or(self.slots[slot].id);
+        let right = self.queue.find(id).map_or(NOBODYS, |claim| claim.number);
+        let known = self.numbers.machines();
+        let number = if self.chance(80) || known.is_empty() { right } else { self.pick(&known) };
+        Op::BreakWaiter { id, number, by: self.pick(&["operator", ""]).into(), reason: "deadlock: 1 2".into() }
     }
 
     /// As a cohort asks: for a claim that it holds exclusively.
@@ -295,12 +329,24 @@ impl History {
                 let reenter = request.reenter.map(|token| Token(self.tokens.redis(token.0)));
                 op::Op::claim(name, &ClaimRequest { reenter, ..request.clone() }, &request.inbox)
             }
-            Op::Renew { id, ttl } => op::Op::renew(name, *id, *ttl),
-            Op::Release { id, number } => op::Op::release(name, *id, number.map(|number| self.numbers.redis(number))),
+            Op::Renew { id, ttl, number } => {
+                op::Op::renew(name, *id, *ttl, number.map(|number| self.numbers.redis(number)))
+            }
+            Op::Release { id, number, waiting_only } => {
+                op::Op::release(name, *id, number.map(|number| self.numbers.redis(number)), *waiting_only)
+            }
             Op::NextBlock { id, block_end, next } => {
                 op::Op::next_block(name, *id, Token(self.tokens.redis(block_end.0)), next, &next.inbox)
             }
-            Op::Break { owner, by, reason } => op::Op::break_holders(name, owner.as_ref(), by, reason),
+            Op::Break { owner, up_to, by, reason } => {
+                let up_to = up_to.map(|token| Token(self.tokens.redis(token.0)));
+                let (owner, by, reason) = (owner.clone(), by.clone(), reason.clone());
+                op::Op::break_holders(name, &BreakRequest { owner, up_to, by, reason })
+            }
+            Op::BreakWaiter { id, number, by, reason } => {
+                let (id, number) = (*id, self.numbers.redis(*number));
+                op::Op::break_waiter(name, &WaiterBreak { id, number, by: by.clone(), reason: reason.clone() })
+            }
             Op::Skip { .. } => unreachable!("the script passes over by itself"),
         }
     }
@@ -313,6 +359,6 @@ impl History {
     }
 }
 
-fn own_owner(id: ClaimId) -> Owner {
+pub(super) fn own_owner(id: ClaimId) -> Owner {
     Owner::new(format!("alone-{id}")).unwrap()
 }

@@ -13,12 +13,12 @@ use redis::{Cmd, Connection, ConnectionLike as _, Pipeline, PubSub, Value};
 
 use super::super::node::LAST_KEY;
 use super::super::script::INSPECT;
-use super::super::{op, state, wire};
-use super::Form;
+use super::super::{memo, op, state, wire};
 use super::compare::compare_counts;
 use super::coverage::{Coverage, Seen};
-use super::history::History;
-use crate::backend::Event;
+use super::history::{History, Logged};
+use super::{Form, Scripts};
+use crate::backend::{Event, MemoWrite};
 use crate::clock::{Clock as _, Moment, SystemClock};
 use crate::machine::{Applied, Op, apply_reaching};
 
@@ -50,6 +50,7 @@ pub(super) struct Mismatch {
 pub(super) struct Lane {
     main: Connection,
     digest: String,
+    memo_digest: String,
     form: Form,
     channels: Arc<str>,
     next_seed: u64,
@@ -60,7 +61,10 @@ pub(super) struct Lane {
 }
 
 /// A call under way: the histories, by their place, and what each asks.
-type Asked = Vec<(usize, Op)>;
+enum Asked {
+    Ops(Vec<(usize, Op)>),
+    Memo(usize, MemoWrite),
+}
 
 /// Whether somebody listens, as `PUBSUB NUMSUB` counts: patterns do not count.
 pub(super) fn hears(channel: &str) -> bool {
@@ -72,15 +76,17 @@ fn wall() -> u64 {
 }
 
 impl Lane {
-    pub(super) fn open(url: &str, script: &str, form: Form, seed: u64, stop: Arc<AtomicBool>) -> Self {
+    pub(super) fn open(url: &str, scripts: &Scripts, form: Form, seed: u64, stop: Arc<AtomicBool>) -> Self {
         let mut main = redis::Client::open(url).unwrap().get_connection().unwrap();
         // A script that never ends is a difference too.
         main.set_read_timeout(Some(ANSWER_MAX)).unwrap();
-        let digest = redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut main).unwrap();
+        let mut load = |script: &str| redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut main).unwrap();
+        let (digest, memo_digest) = (load(&scripts.native), load(&scripts.memo));
         let _: Value = INSPECT.call(true).arg(1).arg("nobody's").query(&mut main).unwrap();
         Self {
             main,
             digest,
+            memo_digest,
             form,
             channels: format!("tenure:check:{}:", u8::from(form.ahead)).into(),
             next_seed: seed,
@@ -122,7 +128,7 @@ impl Lane {
                 if history.spoiled {
                     self.coverage.spoiled += 1;
                     assert!(
-                        self.coverage.spoiled <= 50 + histories,
+                        self.coverage.spoiled <= 200 + 4 * histories,
                         "the machine is too busy: claims die during operations all the time"
                     );
                     asked.push(self.begin());
@@ -168,7 +174,7 @@ impl Lane {
             for place in places(asked) {
                 let mut inspect = INSPECT.call(false);
                 inspect.arg(1).arg(op::key(&under_way[place].name));
-                pipeline.add_command(inspect);
+                pipeline.add_command(inspect).cmd("GET").arg(memo::key(&under_way[place].name));
             }
             pipeline.cmd("TIME");
         }
@@ -182,18 +188,25 @@ impl Lane {
             let begun = moment_of(&values.next().unwrap());
             let answers = match values.next() {
                 Some(Value::Array(answers)) => answers,
-                other => return Err(mismatch(&under_way[asked[0].0], &format!("{asked:?}: {other:?}"))),
+                other => return Err(mismatch(&under_way[places(asked)[0]], &format!("not an answer: {other:?}"))),
             };
-            let inspected: Vec<Value> = values.by_ref().take(places(asked).len()).collect();
+            let inspected: Vec<Value> = values.by_ref().take(2 * places(asked).len()).collect();
             let time = (begun, moment_of(&values.next().unwrap()));
-            self.compare(under_way, asked, time, &answers, &inspected, &mut news)?;
+            self.compare(under_way, asked, time, answers, &inspected, &mut news)?;
         }
         Ok(())
     }
 
     fn call(&self, asked: &Asked, under_way: &VecDeque<History>) -> Cmd {
-        let ops: Vec<op::Op> = asked.iter().map(|(place, op)| under_way[*place].wire(op)).collect();
         let mut command = redis::cmd("EVALSHA");
+        let asked = match asked {
+            Asked::Ops(asked) => asked,
+            Asked::Memo(place, write) => {
+                under_way[*place].wire_memo(write).write_args(command.arg(&self.memo_digest));
+                return command;
+            }
+        };
+        let ops: Vec<op::Op> = asked.iter().map(|(place, op)| under_way[*place].wire(op)).collect();
         command.arg(&self.digest).arg(ops.len() + usize::from(self.form.per_server));
         if self.form.per_server {
             command.arg(LAST_KEY);
@@ -214,40 +227,44 @@ impl Lane {
         under_way: &mut VecDeque<History>,
         asked: &Asked,
         (begun, over): (u64, u64),
-        answers: &[Value],
+        answers: Vec<Value>,
         inspected: &[Value],
         news: &mut HashMap<u64, Vec<(Arc<str>, Event)>>,
     ) -> Result<(), Mismatch> {
-        if asked.len() > 1 {
-            self.coverage.count("a call of several operations");
-        }
         let places = places(asked);
-        if places.len() < asked.len() {
-            self.coverage.count("a call with a name twice");
-        }
-        if let [(_, Op::Release { .. }), (_, Op::Release { .. }), ..] = asked.as_slice() {
-            self.coverage.count("a call that begins with releases");
-            if asked[0].0 == asked[1].0 {
-                self.coverage.count("a call that begins with releases of one name");
-            }
-        }
+        self.note_call(asked, places.len());
         let ended = inspected.first().map_or(begun, moment_of_inspected);
         // A call that needs no clock does not read it.
         let read = wire::number(&answers[0]).unwrap();
         let (now, held_up) = (if read == 0 { begun } else { read }, ended - begun);
-        for (nth, (place, op)) in asked.iter().enumerate() {
-            let history = &mut under_way[*place];
+        // Whether it is not known which of two things came first.
+        let spoils = |history: &mut History| {
             history.slop = history.slop.max(held_up);
             let near = NEAR + history.slop;
-            if history.spoiled || held_up > HELD_UP || history.dies_between(now - near, now + near) {
-                history.spoiled = true;
-                continue;
+            history.spoiled |= held_up > HELD_UP || history.dies_between(now - near, now + near);
+            history.spoiled
+        };
+        match asked {
+            Asked::Ops(asked) => {
+                for (nth, (place, op)) in asked.iter().enumerate() {
+                    let history = &mut under_way[*place];
+                    if !spoils(history) {
+                        let mut empty = Vec::new();
+                        let told = news.get_mut(&history.index).unwrap_or(&mut empty);
+                        self.coverage.apply(history, op, Moment(now), &answers[nth + 1], told)?;
+                    }
+                }
             }
-            let mut empty = Vec::new();
-            let told = news.get_mut(&history.index).unwrap_or(&mut empty);
-            self.coverage.apply(history, op, Moment(now), &answers[nth + 1], told)?;
+            Asked::Memo(place, write) => {
+                let history = &mut under_way[*place];
+                if !spoils(history) {
+                    let applied = self.coverage.apply_memo(history, write, Moment(now), &Value::Array(answers));
+                    applied.map_err(|why| mismatch(history, &why))?;
+                }
+            }
         }
-        for (place, value) in places.iter().zip(inspected) {
+        for (place, looked) in places.iter().zip(inspected.chunks_exact(2)) {
+            let [value, memo] = looked else { unreachable!("two looks at each name") };
             let history = &mut under_way[*place];
             let (at, state) = state::queue(value).map_err(|error| mismatch(history, &error.to_string()))?;
             let slack = NEAR + history.slop + (over - now);
@@ -264,6 +281,7 @@ impl Lane {
                 self.coverage.count("a state compared");
                 same = same.and_then(|()| history.compare_state(&state, at, slack));
             }
+            same = same.and_then(|()| history.compare_memo(memo, at));
             if let Err(why) = same {
                 return fail(history, why);
             }
@@ -272,6 +290,22 @@ impl Lane {
             history.due = Moment(wall()) + history.pause();
         }
         Ok(())
+    }
+
+    fn note_call(&mut self, asked: &Asked, names: usize) {
+        let Asked::Ops(asked) = asked else { return };
+        if asked.len() > 1 {
+            self.coverage.count("a call of several operations");
+        }
+        if names < asked.len() {
+            self.coverage.count("a call with a name twice");
+        }
+        if let [(_, Op::Release { .. }), (_, Op::Release { .. }), ..] = asked.as_slice() {
+            self.coverage.count("a call that begins with releases");
+            if asked[0].0 == asked[1].0 {
+                self.coverage.count("a call that begins with releases of one name");
+            }
+        }
     }
 
     fn note_record(&mut self, history: &mut History, record: &str) {
@@ -297,7 +331,7 @@ impl Coverage {
     ) -> Result<(), Mismatch> {
         let before = history.queue.clone();
         let applied = apply_reaching(&mut history.queue, op.clone(), now, now.0, |claim| hears(&claim.inbox));
-        history.log.push((now, op.clone(), applied.clone(), answer.clone()));
+        history.log.push(Logged::Op(now, op.clone(), applied.clone(), answer.clone()));
         let (after, record) = (&history.queue, history.record);
         self.note(&Seen { before: &before, op, applied: &applied, after, now, record });
         history.asked_at = now;
@@ -311,10 +345,17 @@ impl Coverage {
 
 fn mismatch(history: &History, why: &str) -> Mismatch {
     let mut log = String::new();
-    for (now, op, Applied { outcome, grants }, answer) in &history.log {
-        log += &format!("{now:?} {op:?}\n    machine: {outcome:?} {grants:?}\n    server: {answer:?}\n");
+    for logged in &history.log {
+        log += &match logged {
+            Logged::Op(now, op, Applied { outcome, grants }, answer) => {
+                format!("{now:?} {op:?}\n    machine: {outcome:?} {grants:?}\n    server: {answer:?}\n")
+            }
+            Logged::Memo(now, write, written, answer) => {
+                format!("{now:?} {write:?}\n    machine: {written:?}\n    server: {answer:?}\n")
+            }
+        };
     }
-    Mismatch { seed: history.seed, log: format!("{log}machine: {:?}\n{why}", history.queue) }
+    Mismatch { seed: history.seed, log: format!("{log}machine: {:?} {:?}\n{why}", history.queue, history.memo) }
 }
 
 /// The next operations of these histories, as calls of one or several.
@@ -325,18 +366,23 @@ fn draw(under_way: &mut VecDeque<History>, ready: &[usize]) -> Vec<Asked> {
     for place in ready {
         let twice = rand::random_ratio(1, 12);
         let history = &mut under_way[*place];
+        if history.wants_memo() {
+            calls.push(Asked::Memo(*place, history.draw_memo(now)));
+            room = 0;
+            continue;
+        }
         let mut ops = vec![(*place, history.draw(now, !twice))];
         if twice {
             ops.push((*place, history.draw(now, false)));
         }
         match calls.last_mut().filter(|_| room > 0) {
-            Some(call) => {
+            Some(Asked::Ops(call)) => {
                 room -= 1;
                 call.append(&mut ops);
             }
-            None => {
+            _ => {
                 room = if rand::random_ratio(1, 3) { rand::random_range(0..TOGETHER) } else { 0 };
-                calls.push(ops);
+                calls.push(Asked::Ops(ops));
             }
         }
     }
@@ -345,7 +391,10 @@ fn draw(under_way: &mut VecDeque<History>, ready: &[usize]) -> Vec<Asked> {
 
 /// The histories of a call, each once.
 fn places(asked: &Asked) -> Vec<usize> {
-    let mut places: Vec<usize> = asked.iter().map(|(place, _)| *place).collect();
+    let mut places: Vec<usize> = match asked {
+        Asked::Ops(asked) => asked.iter().map(|(place, _)| *place).collect(),
+        Asked::Memo(place, _) => vec![*place],
+    };
     places.dedup();
     places
 }

@@ -96,10 +96,10 @@ fn lead(script: String) -> [u64; 3] {
 
     // Of those who waited.
     server.call(&claims(2_000).collect::<Vec<_>>());
-    let releases = names.iter().zip(1_000..).map(|(name, id)| Op::release(name, ClaimId(id), None));
+    let releases = names.iter().zip(1_000..).map(|(name, id)| Op::release(name, ClaimId(id), None, false));
     let (now, _) = server.call(&releases.collect::<Vec<_>>());
     let waited = server.last().saturating_sub(now);
-    let renewals = names.iter().zip(2_000..).map(|(name, id)| Op::renew(name, ClaimId(id), request(id).ttl));
+    let renewals = names.iter().zip(2_000..).map(|(name, id)| Op::renew(name, ClaimId(id), request(id).ttl, None));
     let (_, answers) = server.call(&renewals.collect::<Vec<_>>());
     let after: Vec<Grant> = answers.iter().map(granted).collect();
     assert!(after.iter().zip(&first).all(|(after, before)| after.token > before.block_end), "{after:?}");

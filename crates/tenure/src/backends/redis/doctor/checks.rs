@@ -56,11 +56,28 @@ impl Look<'_> {
         cli(self.settings, address, words)
     }
 
-    /// Changes a setting, and keeps it. (A server that was started without a file refuses to keep it.)
+    /// Changes a setting, and keeps it.
     pub(in crate::backends) fn set(&self, name: &str, value: &str) -> Fix {
-        Fix::from(format!("set {name} to {value}, now and in redis.conf (or where the server is started without one)"))
-            .run(self.cli(&format!("CONFIG SET {name} {value}")))
-            .run(self.cli("CONFIG REWRITE"))
+        let fix = Fix::from(format!("set {name} to {value}, now and {}", self.file()));
+        self.kept(fix.run(self.cli(&format!("CONFIG SET {name} {value}"))))
+    }
+
+    /// Whether the server was started without a file of settings: it refuses to keep what is changed then.
+    fn has_no_file(&self) -> bool {
+        self.seen.info("config_file").is_some_and(str::is_empty)
+    }
+
+    /// Where its settings are kept, in words.
+    fn file(&self) -> &'static str {
+        match self.has_no_file() {
+            true => "in the command that starts the server, which has no redis.conf",
+            false => "in redis.conf",
+        }
+    }
+
+    /// Keeps what was changed over a restart, where there is a file for it.
+    fn kept(&self, fix: Fix) -> Fix {
+        if self.has_no_file() { fix } else { fix.run(self.cli("CONFIG REWRITE")) }
     }
 
     /// What is left when the store has forgotten a lock that is held.
@@ -119,12 +136,13 @@ impl Look<'_> {
 
     /// What makes it keep everything it has said yes to.
     pub(in crate::backends) fn write_all(&self) -> Fix {
-        let kept = "set appendonly to yes and appendfsync to always, now and in redis.conf (or where the server is started \
-                    without one): else the next restart neither reads nor writes the file";
-        Fix::from(kept)
-            .run(self.cli("CONFIG SET appendonly yes"))
-            .run(self.cli("CONFIG SET appendfsync always"))
-            .run(self.cli("CONFIG REWRITE"))
+        let words = format!(
+            "set appendonly to yes and appendfsync to always, now and {}: else the next restart neither reads nor writes the \
+             append-only file",
+            self.file()
+        );
+        let set = ["CONFIG SET appendonly yes", "CONFIG SET appendfsync always"];
+        self.kept(set.iter().fold(Fix::from(words), |fix, words| fix.run(self.cli(words))))
     }
 
     pub(in crate::backends) fn persistence_words(&self) -> Option<String> {

@@ -1,0 +1,3 @@
+module tenure-http-example
+
+go 1.24
