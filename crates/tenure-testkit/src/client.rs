@@ -232,13 +232,15 @@ impl Client {
         told.value || told.in_doubt
     }
 
-    /// All names that somebody waits for, at most `limit` looked at with each request.
-    pub async fn waited_for(&self, limit: usize) -> Vec<NameView> {
-        let (mut views, mut after) = (Vec::new(), None);
+    /// The names below `root` that somebody waits for, at most `limit` looked at with each request. Begun there and not
+    /// at the first name of all: others use the store, too, and a look at everything may outlast the claims.
+    pub async fn waited_for(&self, root: &Name, limit: usize) -> Vec<NameView> {
+        let is_below = |name: &Name| name.as_str().starts_with(root.as_str());
+        let (mut views, mut after) = (Vec::new(), Some(root.clone()));
         loop {
             let page: WaitedFor = self.ask("waited_for", || self.backend.waited_for(after.clone(), limit)).await.value;
-            views.extend(page.views);
-            after = page.after;
+            views.extend(page.views.into_iter().filter(|view| is_below(&view.name)));
+            after = page.after.filter(is_below);
             if after.is_none() {
                 return views;
             }

@@ -197,6 +197,36 @@ async fn a_broken_leader_stops_at_once() {
 }
 
 #[tokio::test]
+async fn a_store_that_fails_to_tell_the_time_elects_all_the_same() {
+    let world = World::new();
+    let (a, gate) = world.gated("a");
+    gate.fail_time();
+    let lead = a.election("boss").campaign().await.unwrap();
+    assert_eq!(world.client("b").election("boss").leader().await.unwrap().unwrap().term, lead.term());
+}
+
+#[tokio::test]
+async fn whoever_cannot_leave_its_card_before_its_lease_is_over_stands_again() {
+    let world = World::new();
+    let ((a, gate), b) = (world.gated("a"), world.client("b"));
+    let election = a.election("boss").ttl(TTL);
+    let mut campaign = pin!(election.campaign());
+    // Each reply comes by itself, so that the gate can be shut before the card is written.
+    gate.set(Reply::ComesLater);
+    while b.inspect("boss").await.unwrap().is_free() {
+        assert!(poll_once(campaign.as_mut()).is_pending());
+    }
+    gate.set(Reply::FailsNotApplied);
+    for _ in 0..TTL.as_millis() / 50 {
+        assert!(poll_once(campaign.as_mut()).is_pending(), "it gave up");
+        world.pass(Duration::from_millis(50)).await;
+    }
+    gate.open();
+    let lead = world.drive("the leadership", campaign).await.unwrap();
+    assert_eq!(b.election("boss").leader().await.unwrap().unwrap().term, lead.term());
+}
+
+#[tokio::test]
 async fn what_cannot_carry_an_election_is_refused() {
     let world = World::new();
     let gate = Gated::new(Arc::new(world.store.client())).without_memos();

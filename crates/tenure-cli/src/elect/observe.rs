@@ -1,5 +1,6 @@
 //! `elect --observe`: who leads, a line for each change.
 
+use std::pin::pin;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -17,6 +18,9 @@ use crate::watch::{Outlet, until_unread};
 
 /// How often a store that is not there yet, and a reader that may be gone, are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The end of the year 9999, since 1970.
+const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
 
 /// A leader, for programs.
 #[derive(Serialize)]
@@ -60,13 +64,18 @@ async fn tell(name: &Name, mut leaders: Leaders, store: &Store, json: bool) -> R
     let mut outlet = Outlet::to_stdout()?;
     let mut away = false;
     loop {
-        let leader = tokio::select! {
-            leader = leaders.next() => leader,
-            () = tokio::time::sleep(INTERVAL) => {
-                if outlet.is_closed()? {
-                    return Ok(Exit::Done);
+        let leader = {
+            // One look, however long the store takes: it is not begun anew while the reader is looked after.
+            let mut next = pin!(leaders.next());
+            loop {
+                tokio::select! {
+                    leader = &mut next => break leader,
+                    () = tokio::time::sleep(INTERVAL) => {
+                        if outlet.is_closed()? {
+                            return Ok(Exit::Done);
+                        }
+                    }
                 }
-                continue;
             }
         };
         match &leader {
@@ -85,7 +94,8 @@ async fn tell(name: &Name, mut leaders: Leaders, store: &Store, json: bool) -> R
 fn line(name: &Name, leader: &Leader, json: bool) -> Result<String, Failure> {
     let (address, since) = (leader.address.as_deref(), leader.since);
     if !json {
-        let at = humantime::format_rfc3339_seconds(since);
+        // A clock that is far off must not stop the line: there is no way to write later years.
+        let at = humantime::format_rfc3339_seconds(since.min(UNIX_EPOCH + LAST_SECOND));
         let address = address.map(|address| format!(" at {}", plain(address))).unwrap_or_default();
         return Ok(format!("{at}  {name}  {}{address}  term {}\n", plain(&leader.label), leader.term));
     }

@@ -94,11 +94,15 @@ impl<'a> Supervision<'a> {
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
         let env = match self.plan.environment(&self.holds) {
             Ok(env) => env,
-            Err(failure) => return self.finish(Err(failure)).await,
+            Err(failure) => {
+                self.not_started = true;
+                return self.finish(Err(failure)).await;
+            }
         };
         let nature = (!self.plan.held.is_empty(), self.plan.purpose.ends_whole_group());
         if let Err(error) = self.link.start(env, self.deadline_us, micros(self.plan.grace), nature) {
             let failure = guardian_gone(&format!("before the command could start: {error}"));
+            self.not_started = true;
             return self.finish(Err(failure)).await;
         }
         let outcome = self.supervise().await;

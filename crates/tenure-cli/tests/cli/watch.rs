@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tenure::Tenure;
 use tenure_testkit::servers::{Redis, shared};
 
-use crate::support::{BIN, Store, done, eventually, keys};
+use crate::support::{BIN, PATIENCE, Store, done, eventually, keys};
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -82,6 +82,17 @@ impl Watching {
     }
 }
 
+impl Watching {
+    /// Waits until this was told last; says what was told if it never is.
+    fn until_last(&self, event: &str, label: &str) {
+        let limit = Instant::now() + PATIENCE;
+        while !self.told().last().is_some_and(|told| is_of(told, event, label)) {
+            assert!(Instant::now() < limit, "{event} of {label} was not told last: {:#?}", self.told());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 impl Drop for Watching {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -123,7 +134,7 @@ fn a_lock_that_is_granted_waited_for_and_handed_over_is_told_in_every_store() {
         });
         std::fs::write(store.file("end"), "").unwrap();
         waiter.wait().exits(0);
-        eventually("it is free", || watching.told().last().is_some_and(|told| is_of(told, "released", "second")));
+        watching.until_last("released", "second");
         let mut told = watching.told();
         // A claim on its way to a majority is seen waiting, should a look come just then.
         told.retain(|told| !is_of(told, "waiting", "first"));

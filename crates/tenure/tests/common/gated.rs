@@ -41,6 +41,7 @@ pub(crate) struct Gated {
     outdated: AtomicBool,
     pub(crate) calls: AtomicUsize,
     looks: AtomicUsize,
+    timeless: AtomicBool,
     renewing: Mutex<Renewing>,
     releasing: Mutex<Releasing>,
 }
@@ -82,6 +83,7 @@ impl Gated {
             outdated: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             looks: AtomicUsize::new(0),
+            timeless: AtomicBool::new(false),
             renewing: Mutex::default(),
             releasing: Mutex::default(),
         }
@@ -123,6 +125,11 @@ impl Gated {
     /// From now on claims count from the beginning of time, as in a store that cannot tell a later moment.
     pub(crate) fn outdate(&self) {
         self.outdated.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on the store fails when it is asked for the time.
+    pub(crate) fn fail_time(&self) {
+        self.timeless.store(true, Ordering::Relaxed);
     }
 
     /// A store that keeps no queue.
@@ -288,6 +295,9 @@ impl Backend for Gated {
     }
 
     fn time(&self) -> Call<SystemTime> {
+        if self.timeless.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(Error::new(ErrorKind::Store, "the time is not told")) });
+        }
         self.gate(|| self.inner.time())
     }
 

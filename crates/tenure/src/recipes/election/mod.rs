@@ -23,6 +23,10 @@ use card::Card;
 /// The longest address of a leader, in bytes.
 const ADDRESS_BYTES_MAX: usize = 1024;
 
+/// How often a campaign may have the lock and fail to leave its card, and the pause before the next try.
+const CARDS_MAX: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// An election: one leader at a time, whom everybody can find. Made by [`Tenure::election`].
 ///
 /// A leadership is a lease like any other; its fencing token is the [term](Leadership::term). The leader leaves its
@@ -111,17 +115,22 @@ impl Election {
     /// Cancelling loses the place in the queue. The claim is ended in the background, or by its ttl.
     pub async fn campaign(&self) -> Result<Leadership> {
         self.check()?;
+        let mut failures = 0;
         loop {
             let guard = self.lock.acquire().await?;
-            match self.leave_card(&guard).await {
+            let error = match self.leave_card(&guard).await {
                 Ok(leader) => return Ok(Leadership::new(self.tenure.clone(), guard, leader, self.grace)),
-                // Nobody has acted on it: it stands for election again.
-                Err(error) if error.kind() == ErrorKind::Lost => debug!(%error, "a leadership ended before it began"),
-                Err(error) => {
-                    drop(guard);
-                    return Err(error);
-                }
+                Err(error) => error,
+            };
+            drop(guard);
+            // Nobody has acted on it: it stands for election again. A loss may come any number of times; a store that
+            // lets it have the lock and not leave its card is not asked for ever.
+            failures += u32::from(error.kind() != ErrorKind::Lost);
+            if failures == CARDS_MAX || error.kind() != ErrorKind::Lost && !error.is_retryable() {
+                return Err(error);
             }
+            debug!(%error, "a leadership ended before it began");
+            self.tenure.pause_until(self.tenure.clock().now() + PAUSE).await;
         }
     }
 
@@ -145,11 +154,10 @@ impl Election {
     }
 
     async fn leave_card(&self, guard: &Guard) -> Result<Leader> {
-        let since = if self.tenure.capabilities().time {
-            self.tenure.time().await?
-        } else {
-            card::at(self.tenure.clock().wall_micros())
-        };
+        // Only shown: a store that does not tell the time is no reason not to lead.
+        let ours = || card::at(self.tenure.clock().wall_micros());
+        let since =
+            if self.tenure.capabilities().time { self.tenure.time().await.unwrap_or_else(|_| ours()) } else { ours() };
         let card = Card::new(self.lock.shown_label(), self.address.as_deref(), since);
         guard.write_memo_as(MemoKind::Election, &card.to_bytes(), None).await?;
         Ok(card.of_term(guard.term()))

@@ -49,8 +49,10 @@ impl Leaders {
     pub async fn next(&mut self) -> Result<Leader> {
         loop {
             self.election.tenure.pause_until(self.due).await;
+            let looked = self.election.leader().await;
+            // Only now: a look that was cut short is made anew at once.
             self.due = self.election.tenure.clock().now() + self.interval;
-            if let Some(leader) = self.election.leader().await?.filter(|leader| self.last < Some(leader.term)) {
+            if let Some(leader) = looked?.filter(|leader| self.last < Some(leader.term)) {
                 self.last = Some(leader.term);
                 return Ok(leader);
             }

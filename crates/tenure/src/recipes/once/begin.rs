@@ -21,6 +21,10 @@ const WAITS_MAX: usize = 64;
 /// The first look at whoever holds the name comes so soon: most are gone by then.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
+/// Stores look for claims that are over every second or so: for so long one may be there that nobody renews, besides
+/// what leases lag by.
+const LAG: Duration = Duration::from_secs(1);
+
 /// The holder when it was first seen.
 struct FirstSeen {
     token: Token,
@@ -121,13 +125,14 @@ impl Once {
             *seen = Some(FirstSeen { token, view, at: answered });
             return Holder::Recorder { renewed: false };
         };
-        // A claim that is still there after its whole ttl was renewed, whatever the store tells of that.
-        let ttl = held.expires_in.zip(held.renewed).map(|(left, renewed)| left + renewed);
-        let ttl = ttl.unwrap_or_else(|| self.lock.ttl_within(&self.tenure.capabilities()));
         let apart = asked.since(first.at);
         let teller = Teller::of(self.tenure.guarantees().store);
         let renews = teller.judge(&first.view, &view, apart).first() == Some(&Renewal::Renewing);
-        Holder::Recorder { renewed: renews || apart > ttl }
+        // A claim that is still there when one without renewals is surely gone was renewed, whatever the store tells of
+        // that. Only the holder's own ttl counts: it may be longer than ours.
+        let ttl = held.expires_in.zip(held.renewed).map(|(left, renewed)| left + renewed);
+        let lag = 2 * self.tenure.capabilities().lease_lag + LAG;
+        Holder::Recorder { renewed: renews || ttl.is_some_and(|ttl| apart > ttl + lag) }
     }
 
     /// The name is ours: records the start, or gives it back.

@@ -71,7 +71,7 @@ async fn a_password_that_changes_matters_at_the_next_connection() {
 }
 
 /// Everything a client does: a pair, a memo, a queue, a hand-over, a break, a look.
-async fn use_everything(server: &Server) -> Result<(), Error> {
+async fn use_everything(server: &Server, rights: &str) -> Result<(), Error> {
     let (a, b) = (Tenure::connect(server.url()).await?, Tenure::connect(server.url()).await?);
     let use_all = async {
         a.lock("pair").ttl(TTL).acquire().await?.release().await?;
@@ -95,13 +95,13 @@ async fn use_everything(server: &Server) -> Result<(), Error> {
         drop(a.lock("x").ttl(TTL).acquire().await?);
         Ok(())
     };
-    patiently("everything", use_all).await
+    patiently(&format!("everything, {rights}"), use_all).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_that_are_asked_for_are_enough() {
     let server = guarded(ACL_RULES);
-    use_everything(&server).await.unwrap();
+    use_everything(&server, "with all rights").await.unwrap();
     let client = server.client().await;
     let held = client.lock("x").ttl(LONG).acquire().await.unwrap();
     let waits = waiting(&server.client().await.lock("x").ttl(LONG));
@@ -143,7 +143,7 @@ async fn each_right_that_is_missing_is_a_denial() {
         let rules: Vec<&str> = ["acl", "setuser", USER, "reset", "on", ">secret"].into_iter().chain(rules).collect();
         assert_eq!(server.cli(&rules), "OK");
         server.cli(&["script", "flush"]);
-        match use_everything(&server).await {
+        match use_everything(&server, &format!("without {right}")).await {
             Ok(()) => unneeded.push(right),
             Err(error) => {
                 // A release that was refused for as long as it was tried may not say by what.
