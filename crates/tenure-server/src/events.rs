@@ -1,6 +1,7 @@
 //! What happens to locks, for those who listen: one watch for all of them, and only while somebody does.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,8 +19,8 @@ const BEHIND_MAX: usize = 4_096;
 const BURST_MAX: usize = 1_024;
 /// The pause after so many.
 const BURST_PAUSE: Duration = Duration::from_millis(10);
-/// How many are kept for readers that come back.
-const KEPT_MAX: usize = 4_096;
+/// How many are kept for readers that come back: the one that a reader saw last, and those that it missed.
+const KEPT_MAX: usize = 1 + 4_096;
 /// How long the watch goes on when nobody listens any more, so that a reader that comes back misses nothing.
 const LINGER: Duration = Duration::from_secs(30);
 
@@ -29,7 +30,11 @@ pub(crate) const STOPPING: &str = "stopping";
 /// One event.
 #[derive(Debug)]
 pub(crate) struct Event {
-    pub(crate) number: u64,
+    /// What readers know it by. Random: a number that counts would tell how much happens to names that a reader may
+    /// not see.
+    pub(crate) id: u64,
+    /// Its place in the order of all events. Nobody is told.
+    number: u64,
     pub(crate) kind: &'static str,
     /// What it is about; none for what concerns the store.
     pub(crate) name: Option<Name>,
@@ -67,6 +72,8 @@ pub(crate) struct Feed {
 #[derive(Default)]
 struct State {
     kept: VecDeque<Arc<Event>>,
+    /// The numbers of those that are kept, by their ids.
+    numbers: HashMap<u64, u64>,
     next: u64,
     watched: bool,
 }
@@ -100,9 +107,9 @@ impl Feed {
         let mut reader = Reader { feed: self.clone(), missed: VecDeque::new(), gap: false, events };
         if let Some(last) = last {
             let own = last.strip_prefix(&self.instance).and_then(|rest| rest.strip_prefix('-'));
-            let first_kept = state.kept.front().map_or(state.next, |event| event.number);
-            match own.and_then(|number| number.parse::<u64>().ok()) {
-                Some(number) if state.watched && number < state.next && number + 1 >= first_kept => {
+            let id = own.and_then(|id| u64::from_str_radix(id, 16).ok());
+            match id.and_then(|id| state.numbers.get(&id).copied()) {
+                Some(number) if state.watched => {
                     reader.missed = state.kept.iter().filter(|event| event.number > number).cloned().collect();
                 }
                 _ => reader.gap = true,
@@ -157,6 +164,7 @@ impl Feed {
                 if self.readers.load(Ordering::Relaxed) == 0 {
                     state.watched = false;
                     state.kept.clear();
+                    state.numbers.clear();
                     return;
                 }
             }
@@ -185,14 +193,32 @@ impl Feed {
     fn tell(&self, kind: &'static str, name: Option<Name>, told: &impl Serialize) {
         let Ok(json) = serde_json::to_string(told) else { return };
         let mut state = self.lock();
-        let event = Arc::new(Event { number: state.next, kind, name, json });
-        state.next += 1;
-        state.kept.push_back(event.clone());
-        if state.kept.len() > KEPT_MAX {
-            state.kept.pop_front();
-        }
+        let event = state.keep(kind, name, json);
         // Nobody may listen; then there is nobody to tell.
         let _ = self.sender.send(event);
+    }
+}
+
+impl State {
+    /// Makes an event of it, and keeps that for readers that come back.
+    fn keep(&mut self, kind: &'static str, name: Option<Name>, json: String) -> Arc<Event> {
+        let number = self.next;
+        self.next += 1;
+        let id = loop {
+            if let Entry::Vacant(free) = self.numbers.entry(rand::random()) {
+                let id = *free.key();
+                free.insert(number);
+                break id;
+            }
+        };
+        let event = Arc::new(Event { id, number, kind, name, json });
+        self.kept.push_back(event.clone());
+        if self.kept.len() > KEPT_MAX
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.numbers.remove(&oldest.id);
+        }
+        event
     }
 }
 

@@ -134,7 +134,7 @@ impl Stream {
             if event.name.as_ref().is_none_or(|name| is_for_it(name.as_str())) {
                 // The last event of an instance ends its streams.
                 self.ended = event.kind == STOPPING;
-                let id = format!("{instance}-{}", event.number);
+                let id = format!("{instance}-{:016x}", event.id);
                 return Some(Sent::default().id(id).event(event.kind).data(&event.json));
             }
         }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::Tenure;
+use tenure_server::Right;
 use tenure_testkit::servers::Redis;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{Client, Connection, PATIENCE, and, instance, instance_with, memory, name, over, wish};
+use crate::support::{Client, Connection, PATIENCE, TokenFile, and, instance, instance_with, memory, name, over, wish};
 
 /// A stream after its head, and perhaps after an event.
 async fn listen(client: &Client, path: &str, last: Option<&str>) -> Connection {
@@ -80,6 +81,32 @@ async fn what_happens_is_told_and_readers_that_come_back_miss_nothing(store: Str
     // What others see of an owner is not what the owner sends.
     let seen = a.get("/v1/recent").await.is(200).json().to_string() + &a.show(&two).await.to_string();
     assert!(!seen.contains("\"o\"") && held["shown"].as_str().is_some_and(|shown| shown.len() >= 32), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_of_events_do_not_tell_what_happens_to_names_outside_the_prefixes() {
+    let file = TokenFile::of(&[("all", &Right::ALL, &[]), ("few", &Right::ALL, &["few/"])]);
+    let at = instance_with(&memory().await, |options| options.tokens = Some(file.path.clone())).await;
+    let (all, few) = (at.with(file.secret("all")), at.with(file.secret("few")));
+    let mut stream = listen(&few, "/v1/events", None).await;
+    let mut ids = Vec::new();
+    for number in 0..16 {
+        all.acquire(wish(&format!("other/{number}"), "o", 60_000)).await.is(200);
+        few.acquire(wish(&format!("few/{number}"), "o", 60_000)).await.is(200);
+        ids.push(until(&mut stream, "granted", &format!("few/{number}")).await);
+    }
+    let random = |id: &String| id.split_once('-').and_then(|(_, id)| u64::from_str_radix(id, 16).ok());
+    let random: Vec<u64> = ids.iter().map(|id| random(id).unwrap_or_else(|| panic!("{ids:?}"))).collect();
+    assert!(!random.is_sorted(), "they count: {ids:?}");
+    assert!(ids.iter().all(|id| id.len() == ids[0].len()), "their lengths tell of their age: {ids:?}");
+
+    // Whoever comes back with any of them misses nothing, and hears nothing twice.
+    drop(stream);
+    for (place, id) in ids.iter().enumerate().take(15) {
+        let mut again = listen(&few, "/v1/events", Some(id)).await;
+        let (_, kind, event) = next(&mut again).await;
+        assert_eq!((kind.as_str(), &event["name"]), ("granted", &json!(format!("few/{}", place + 1))));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
