@@ -28,6 +28,7 @@
 //! - [`blocking`] has all of it without async.
 //! - [`Election`] makes one process the leader and tells all others who it is: [`Tenure::election`].
 //! - [`Once`] runs a job once per period or point of a schedule, over a whole fleet: [`Tenure::once`].
+//! - [`Tenure::cached`] computes a value once for a whole fleet, however many ask for it at once.
 //! - [`watch::Watch`] tells who was granted, released, lost: [`Tenure::watch`].
 //! - [`Error`] tells *busy*, *store out of reach* and *lease lost* apart, and "surely not done" from "unknown".
 //!
@@ -114,8 +115,8 @@ pub use name::{NAME_BYTES_MAX, Name};
 pub use observe::{Ended, Recent};
 pub use owner::{ClaimId, OWNER_CHARS_MAX, Owner};
 pub use recipes::{
-    Attempt, Begun, Election, Leader, Leaders, Leadership, Missed, MultiGuard, MultiLock, Once, OnceOutcome, OnceRun,
-    RwLock, Skipped, Striped, WhySkipped,
+    Attempt, Begun, CachedError, Election, Leader, Leaders, Leadership, Missed, MultiGuard, MultiLock, Once,
+    OnceOutcome, OnceRun, RwLock, Skipped, Striped, WhySkipped,
 };
 pub use redact::redacted;
 pub use token::Token;

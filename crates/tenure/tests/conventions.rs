@@ -106,7 +106,7 @@ fn exported(source: &str, module: &str) -> Vec<String> {
 #[test]
 fn the_blocking_api_has_all_that_the_async_one_has() {
     // Values, which are the same in both.
-    const VALUES: &[&str] = &["Lease", "TTL_DEFAULT", "TTL_MAX", "TTL_MIN", "WaitStrategy"];
+    const VALUES: &[&str] = &["CachedError", "Lease", "TTL_DEFAULT", "TTL_MAX", "TTL_MIN", "WaitStrategy"];
     // Recipes that have no blocking form yet, and what makes them.
     const ASYNC_ONLY: &[&str] = &["Attempt", "Begun", "Election", "Leaders", "Leadership", "Once"];
     const MAKERS: &[&str] = &["election", "once"];
@@ -170,5 +170,7 @@ fn futures_and_guards_go_between_threads() {
         is_send(&guard.release());
         is_send(&tenure.close());
         is_send(&tenure.list(""));
+        let keep = std::time::Duration::ZERO;
+        is_send(&tenure.cached("", keep, || async { Ok::<_, std::io::Error>("") }));
     };
 }

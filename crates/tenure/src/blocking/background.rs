@@ -64,12 +64,15 @@ impl Background {
     }
 
     /// Waits for what the client does: the one way from here to the async functions.
-    pub(super) fn wait<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(super) fn wait<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         Self::wait_with(Some(self), work)
     }
 
     /// The same for what several clients do, or none.
-    pub(super) fn wait_with<T>(any: Option<&Self>, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(super) fn wait_with<T, E: From<Error>>(
+        any: Option<&Self>,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         refuse_on_async_thread()?;
         wait(any.map(|background| &background.runtime), work)
     }

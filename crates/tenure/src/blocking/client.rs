@@ -22,6 +22,7 @@ use crate::memo::Memo;
 use crate::name::Name;
 use crate::observe::Recent;
 use crate::owner::Owner;
+use crate::recipes::CachedError;
 
 /// A client of one store. Cheap to clone; all clones share one connection and one thread.
 ///
@@ -237,6 +238,35 @@ impl Tenure {
     /// As [`Tenure::memo`](crate::Tenure::memo).
     pub fn memo(&self, name: impl AsRef<str>) -> Result<Option<Memo>> {
         self.background.wait(self.inner.memo(name))
+    }
+
+    /// The value of a name: the one at hand, the one in the store, or else what `compute` makes, once for a whole
+    /// fleet. `compute` runs on the caller's thread.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// let tenure = tenure::blocking::Tenure::connect("memory:")?;
+    /// let price = tenure.cached("price/42", Duration::from_secs(60), || Ok::<_, std::io::Error>("1299"))?;
+    /// assert_eq!(&*price, b"1299");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Tenure::cached`](crate::Tenure::cached).
+    pub fn cached<V, E>(
+        &self,
+        name: impl AsRef<str>,
+        keep: Duration,
+        compute: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Arc<[u8]>, CachedError<E>>
+    where
+        V: Into<Vec<u8>>,
+        E: Send + Sync + 'static,
+    {
+        self.background.wait(self.inner.cached(name, keep, || async { compute() }))
     }
 
     /// Looks at a name, and again until every holder was seen to renew, or should have been: for five seconds at most.

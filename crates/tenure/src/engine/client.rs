@@ -22,7 +22,7 @@ use crate::machine::{NameView, Shape};
 use crate::name::Name;
 use crate::observe::{Groups, Operation, Recent};
 use crate::owner::{ClaimId, Owner};
-use crate::recipes::{MultiLock, RwLock, Striped};
+use crate::recipes::{LocalCache, MultiLock, RwLock, Striped};
 
 /// How many names one page of a listing asks for.
 const PAGE: usize = 256;
@@ -297,6 +297,16 @@ impl Tenure {
     /// Cancel safe: it changes nothing.
     pub(crate) async fn inspect_exact(&self, name: &Name) -> Result<NameView> {
         self.answer(Step::Inspect, self.core.backend.inspect(name)).await
+    }
+
+    /// A name as the store has it.
+    pub(crate) fn full_name(&self, name: &str) -> Result<Name> {
+        self.core.name(name)
+    }
+
+    /// What was cached here, and who asks for more.
+    pub(crate) fn local_cache(&self) -> &LocalCache {
+        &self.core.cached
     }
 
     /// Waits until a moment of the client's clock.

@@ -23,6 +23,7 @@ use crate::error::{Certainty, Error, ErrorKind, Loss, Result, Step};
 use crate::lease;
 use crate::name::Name;
 use crate::observe::{Groups, Observer, Operation, scheme};
+use crate::recipes::LocalCache;
 
 /// The pause between two tries of background work.
 pub(super) const ERRAND_PAUSE: Duration = Duration::from_millis(100);
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) errands: Arc<Errands>,
     pub(super) last_look: LastLook,
+    /// What was cached here, and who asks for more.
+    pub(super) cached: LocalCache,
 }
 
 impl fmt::Debug for Core {
@@ -106,6 +109,7 @@ impl Core {
             runtime,
             errands: Arc::default(),
             last_look: LastLook::default(),
+            cached: LocalCache::default(),
         });
         let listener = Arc::downgrade(&core);
         core.backend.listen(Arc::new(move |event| {

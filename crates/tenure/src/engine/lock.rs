@@ -12,7 +12,7 @@ use super::live::Won;
 use super::pending::Pending;
 use super::plan::{Plan, TTL_DEFAULT, WaitStrategy};
 use super::wait::Wait;
-use crate::backend::Replicas;
+use crate::backend::{Capabilities, Replicas};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result, Step};
 use crate::machine::Shape;
@@ -110,7 +110,7 @@ impl Lock {
     }
 
     /// How long a claim of it outlives its last renewal, in a store with these limits.
-    pub(crate) fn ttl_within(&self, store: &crate::backend::Capabilities) -> Duration {
+    pub(crate) fn ttl_within(&self, store: &Capabilities) -> Duration {
         self.plan.within_limits(store).ttl
     }
 
@@ -269,7 +269,37 @@ impl Lock {
         }
     }
 
-    async fn run(&self, wait: Wait) -> Result<Option<Guard>> {
+    /// Appends a claim, and only then gives `held` back, which holds the same name for another owner: whoever comes
+    /// next waits behind that claim. Waits for the grant as [`acquire`](Self::acquire), apart from other local tasks.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire); `held` is given back, too.
+    pub(crate) async fn acquire_after(&self, held: Guard) -> Result<Guard> {
+        let (plan, _) = self.checked()?;
+        let wish = Wish::new(&self.core.observer, &*self.core.clock, &plan.name, &plan.label);
+        let acquiring = async {
+            let mut pending = Pending::new(&self.core, plan.clone(), 1, 0);
+            let placed = pending.place(&wish).await;
+            drop(held);
+            let driven = match placed {
+                Ok(()) => pending.drive(Wait::Forever, &wish).await,
+                Err(error) => Err(error),
+            };
+            match driven {
+                Ok(Some(won)) => Ok(Some(Acquired::apart(&self.core, won))),
+                other => not_granted(pending, other).await,
+            }
+        };
+        let outcome = acquiring.instrument(wish.span()).await;
+        match begin(outcome, &plan, wish, Wait::Forever)? {
+            Some(guard) => Ok(guard),
+            None => Err(crate::engine::core::no_answer().about(&self.plan.name)),
+        }
+    }
+
+    /// The plan for this store, and what the store can do; refuses what can never work.
+    fn checked(&self) -> Result<(Arc<Plan>, Capabilities)> {
         if let Some(bad) = &self.bad_name {
             self.core.name(bad)?;
         }
@@ -281,6 +311,11 @@ impl Lock {
         let capabilities = self.core.backend.capabilities();
         let plan = self.plan.within_limits(&capabilities);
         plan.check(&capabilities)?;
+        Ok((plan, capabilities))
+    }
+
+    async fn run(&self, wait: Wait) -> Result<Option<Guard>> {
+        let (plan, capabilities) = self.checked()?;
         let wish = Wish::new(&self.core.observer, &*self.core.clock, &plan.name, &plan.label);
         let acquiring = async {
             if capabilities.blocks && plan.may_join_cohort() {
@@ -290,18 +325,23 @@ impl Lock {
             }
         };
         let outcome = acquiring.instrument(wish.span()).await;
-        match outcome {
-            Ok(Some(acquired)) => Ok(Some(acquired.begin(&plan, wish))),
-            Ok(None) => {
-                wish.failed(None);
-                Ok(None)
-            }
-            Err(error) => {
-                // Left in the queue by an attempt with the same id, and not waited for: busy.
-                let busy = matches!(wait, Wait::No) && error.kind() == ErrorKind::Timeout;
-                wish.failed(Some(&error).filter(|_| !busy));
-                Err(error)
-            }
+        begin(outcome, &plan, wish, wait)
+    }
+}
+
+/// Starts what is a guard's own, or tells why there is none.
+fn begin(outcome: Result<Option<Acquired>>, plan: &Plan, wish: Wish<'_>, wait: Wait) -> Result<Option<Guard>> {
+    match outcome {
+        Ok(Some(acquired)) => Ok(Some(acquired.begin(plan, wish))),
+        Ok(None) => {
+            wish.failed(None);
+            Ok(None)
+        }
+        Err(error) => {
+            // Left in the queue by an attempt with the same id, and not waited for: busy.
+            let busy = matches!(wait, Wait::No) && error.kind() == ErrorKind::Timeout;
+            wish.failed(Some(&error).filter(|_| !busy));
+            Err(error)
         }
     }
 }
@@ -315,6 +355,16 @@ pub(crate) struct Acquired {
 }
 
 impl Acquired {
+    /// What a store claim of its own has won.
+    fn apart(core: &Arc<Core>, won: Won) -> Self {
+        let Won { claim, grant, at, behind, .. } = won;
+        if behind.is_some() {
+            core.observer.metrics.handed_over(HandOver::Store);
+        }
+        let guard = Guard::new(core.clone(), claim, grant.token, false);
+        Self { guard, at, behind }
+    }
+
     /// Starts what is the guard's own.
     fn begin(mut self, plan: &Plan, wish: Wish<'_>) -> Guard {
         let story = wish.granted(self.at, self.behind, self.guard.owner(), self.guard.token());
@@ -332,16 +382,13 @@ pub(crate) async fn acquire_apart(
 ) -> Result<Option<Acquired>> {
     let mut pending = Pending::new(core, plan.clone(), 1, 0);
     match pending.drive(wait, wish).await {
-        Ok(Some(Won { claim, grant, at, behind, .. })) => {
-            if behind.is_some() {
-                core.observer.metrics.handed_over(HandOver::Store);
-            }
-            let guard = Guard::new(core.clone(), claim, grant.token, false);
-            Ok(Some(Acquired { guard, at, behind }))
-        }
-        other => {
-            let withdrawn = pending.withdraw(other.as_ref().err()).await;
-            other.map(|_| None).map_err(|error| error.unknown_if(!withdrawn))
-        }
+        Ok(Some(won)) => Ok(Some(Acquired::apart(core, won))),
+        other => not_granted(pending, other).await,
     }
+}
+
+/// Withdraws a claim that was not granted.
+async fn not_granted(pending: Pending, outcome: Result<Option<Won>>) -> Result<Option<Acquired>> {
+    let withdrawn = pending.withdraw(outcome.as_ref().err()).await;
+    outcome.map(|_| None).map_err(|error| error.unknown_if(!withdrawn))
 }

@@ -163,6 +163,17 @@ impl Pending {
         }
     }
 
+    /// Drives it into the queue: until the store has answered where it stands. To be driven to the grant afterwards.
+    ///
+    /// After an error, or when this future is dropped, it is as after [`drive`](Self::drive).
+    pub(crate) async fn place(&mut self, wish: &Wish<'_>) -> Result<()> {
+        while matches!(self.stage, Stage::Asking(_)) {
+            self.core.refuse_if_over().map_err(|over| over.at(Step::Acquire).about(&self.plan.name))?;
+            self.ask(Wait::Forever, wish).await?;
+        }
+        Ok(())
+    }
+
     /// Asks for the claim once. False if it is busy and the caller does not wait.
     async fn ask(&mut self, wait: Wait, wish: &Wish<'_>) -> Result<bool> {
         if self.plan.repeatable && self.claim.loss() == Some(Loss::TakenOver) {

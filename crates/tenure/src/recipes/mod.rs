@@ -1,5 +1,6 @@
 //! Shapes of use made from locks.
 
+mod cached;
 mod election;
 mod multi;
 mod once;
@@ -7,6 +8,8 @@ mod rwlock;
 mod several;
 mod striped;
 
+pub use cached::CachedError;
+pub(crate) use cached::LocalCache;
 pub use election::{Election, Leader, Leaders, Leadership};
 pub(crate) use multi::first_lost;
 pub use multi::{MultiGuard, MultiLock};
